@@ -58,6 +58,9 @@ class CompileOptions:
             ways to run a model, which differ in rounding, and keep the fastest.
         packed_cache: folder in which the CPU back end keeps lowered models, to open them fast later; None keeps none.
             Other back ends do without.
+        weight_values: how the CPU back end holds weights of matrix products that the model stores in float32: ``fp32``
+            keeps their bits; ``bf16``, ``fp16`` and ``int8``, with a scale per output, round them, and take fewer bytes
+            from memory. Other back ends keep the bits.
 
     Raises:
         UsageError: threads or batch below 1.
@@ -68,6 +71,7 @@ class CompileOptions:
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     deterministic: bool = False
     packed_cache: str | os.PathLike[str] | None = None
+    weight_values: str = "fp32"
 
     def __post_init__(self) -> None:
         for name, value in (("threads", self.threads), ("batch", self.batch)):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sift_onnx.api.rewriting import densify, prune, quantize
     from sift_onnx.backends.cpu.run.pool import ThreadPool
     from sift_onnx.backends.cpu.run.session import InferenceSession
+    from sift_onnx.backends.decoding.decoder import Decoder
     from sift_onnx.model import Model, load, masks, save
     from sift_onnx.passes.pipeline import transform
     from sift_onnx.training.importing.importer import to_torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Decoder",
     "InferenceSession",
     "Model",
     "ThreadPool",
@@ -49,6 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Decoder": "sift_onnx.backends.decoding.decoder",
     "InferenceSession": "sift_onnx.backends.cpu.run.session",
     "Model": "sift_onnx.model",
     "ThreadPool": "sift_onnx.backends.cpu.run.pool",

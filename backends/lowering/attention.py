@@ -17,17 +17,27 @@ from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.numbers import times_number
 from sift_onnx.backends.lowering.specs import Attention
 
-__all__ = ["AttentionMatch", "find_attentions"]
+__all__ = [
+    "AttentionMatch",
+    "NoMatch",
+    "find_attentions",
+    "is_inside",
+    "scores_before",
+    "unscaled",
+    "weighed_behind",
+]
 
 
 # Operators that sizes are computed with.
 _SIZES = ("Shape", "Slice", "Gather", "Concat", "Unsqueeze", "Squeeze", "Cast", "Mul", "Div", "Sqrt", "Reshape")
 # Between a softmax and a product: exporters need ten at most.
 _MOST_NODES = 24
+# What exporters put in the place of scores that do not count.
+_HIDDEN = -1e30
 _FLOAT = DType.FLOAT32.onnx_type
 
 
-class _NoMatch(Exception):  # noqa: N818 - an answer, not an error
+class NoMatch(Exception):  # noqa: N818 - an answer, not an error
     """The graph is something else than what is looked for."""
 
 
@@ -59,6 +69,7 @@ class _Scores:
         product: index of the product.
         scale: what multiplies it.
         masks: what is added to the scores, and their sizes there.
+        hidden: booleans that say which scores count, and the number in the place of the others.
         is_reshaped: whether they have other axes in between.
         between: indices of the nodes between.
     """
@@ -67,6 +78,7 @@ class _Scores:
     product: int = -1
     scale: float = 1.0
     masks: list[tuple[str, Dims]] = field(default_factory=list)
+    hidden: list[tuple[str, float]] = field(default_factory=list)
     is_reshaped: bool = False
     between: list[int] = field(default_factory=list)
 
@@ -80,45 +92,45 @@ def find_attentions(graph: GraphView) -> list[AttentionMatch]:
 def _match(graph: GraphView, softmax: int) -> AttentionMatch | None:
     try:
         return _attention(graph, softmax)
-    except (_NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
+    except (NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
         # But for the first, nodes that contradict themselves; onnxruntime says what is wrong with them.
         return None
 
 
 def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
-    found = _scores(graph, softmax)
-    weighed, nan_to_zero, lower = _weights(graph, softmax)
+    found = scores_before(graph, softmax)
+    weighed, nan_to_zero, lower = weighed_behind(graph, softmax)
     scored = found.product
-    if len(graph.nodes[scored].input) != 2 or len(graph.nodes[weighed].input) != 2:
-        raise _NoMatch
+    if found.hidden or len(graph.nodes[scored].input) != 2 or len(graph.nodes[weighed].input) != 2:
+        raise NoMatch
     nodes = {softmax, scored, weighed, *found.between, *lower}
-    queries, of_queries = _unscaled(graph, graph.nodes[scored].input[0], nodes)
-    keys, of_keys = _unscaled(graph, graph.nodes[scored].input[1], nodes)
+    queries, of_queries = unscaled(graph, graph.nodes[scored].input[0], nodes)
+    keys, of_keys = unscaled(graph, graph.nodes[scored].input[1], nodes)
     values = graph.nodes[weighed].input[1]
     *batch, tokens, depth = graph.dims(queries) or ()
     *others, value_depth = graph.dims(values) or ()
     if len(batch) not in (1, 2) or graph.dims(keys) != (*batch, depth, tokens) or others != [*batch, tokens]:
-        raise _NoMatch
+        raise NoMatch
     heads = batch[1] if len(batch) == 2 else 1
     if not isinstance(heads, int) or not isinstance(depth, int) or not isinstance(value_depth, int):
-        raise _NoMatch
+        raise NoMatch
     if found.is_reshaped and graph.dims(graph.nodes[scored].output[0]) != found.dims:
-        raise _NoMatch
+        raise NoMatch
     # After a mask of unknown sizes, the graph does not know those of the scores.
     found.dims = (*batch, tokens, tokens)
     for index in nodes - {weighed}:
-        if any(not _is_inside(graph, name, nodes) for name in graph.nodes[index].output):
-            raise _NoMatch
+        if any(not is_inside(graph, name, nodes) for name in graph.nodes[index].output):
+            raise NoMatch
     joined = joined_mask(graph, found.masks, found.dims, f"{graph.nodes[softmax].output[0]}:mask")
     if joined is None:
-        raise _NoMatch
+        raise NoMatch
     mask, repeats = joined
     scale = found.scale * of_queries * of_keys
     spec = Attention(heads, depth, value_depth, scale, nan_to_zero, repeats)
     return AttentionMatch(spec, (queries, keys, values), mask, softmax, tuple(sorted(nodes)))
 
 
-def _is_inside(graph: GraphView, name: str, nodes: set[int], most: int = _MOST_NODES) -> bool:
+def is_inside(graph: GraphView, name: str, nodes: set[int], most: int = _MOST_NODES) -> bool:
     """Whether only ``nodes`` read a value, what computes sizes for them, and what reads its sizes, which are known."""
     if name in graph.outputs or not most:
         return False
@@ -127,13 +139,13 @@ def _is_inside(graph: GraphView, name: str, nodes: set[int], most: int = _MOST_N
         or index in graph.size_nodes
         or (
             is_standard_op(graph.nodes[index], *_SIZES)
-            and all(_is_inside(graph, made, nodes, most - 1) for made in graph.nodes[index].output)
+            and all(is_inside(graph, made, nodes, most - 1) for made in graph.nodes[index].output)
         )
         for index in graph.readers.get(name, ())
     )
 
 
-def _unscaled(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float]:
+def unscaled(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float]:
     """What an operand is a number times of, and the number; the nodes between join ``nodes``."""
     scale = 1.0
     while (index := graph.producers.get(name)) is not None and graph.is_only_read_by(name, nodes):
@@ -145,21 +157,21 @@ def _unscaled(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float]
     return name, scale
 
 
-def _scores(graph: GraphView, softmax: int) -> _Scores:
+def scores_before(graph: GraphView, softmax: int) -> _Scores:
     """From the softmax back to the product of queries and keys."""
     node = graph.nodes[softmax]
     dims = graph.dims(node.input[0])
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1 if graph.opset >= 13 else 1)
     if dims is None or len(dims) not in (3, 4) or axis not in (-1, len(dims) - 1):
-        raise _NoMatch
+        raise NoMatch
     if graph.elem_type(node.input[0]) != _FLOAT:
-        raise _NoMatch
+        raise NoMatch
     found = _Scores(dims)
     name = node.input[0]
     while True:
         index = graph.producers.get(name, -1)
         if index < 0:
-            raise _NoMatch
+            raise NoMatch
         node = graph.nodes[index]
         if is_standard_op(node, "MatMul"):
             found.product = index
@@ -175,15 +187,22 @@ def _before(graph: GraphView, index: int, found: _Scores) -> str:
         scores = next((n for n in node.input if _leads_to_product(graph, n)), "")
         mask = next((n for n in node.input if n != scores), "")
         if not scores or not mask:
-            raise _NoMatch
+            raise NoMatch
         found.masks.append((mask, graph.dims(scores) or ()))
         return scores
+    if is_standard_op(node, "Where") and found.scale == 1:
+        number = graph.number(node.input[2])
+        # Beside it no score counts, so that it may be added.
+        if number is None or number > _HIDDEN:
+            raise NoMatch
+        found.hidden.append((node.input[0], number))
+        return node.input[1]
     if is_standard_op(node, "Reshape") or _is_float_cast(graph, node):
         found.is_reshaped |= node.op_type == "Reshape"
         return node.input[0]
     scores, factor = times_number(graph, index)
     if not scores:
-        raise _NoMatch
+        raise NoMatch
     found.scale *= factor
     return scores
 
@@ -199,6 +218,8 @@ def _leads_to_product(graph: GraphView, name: str) -> bool:
             return True
         if is_standard_op(node, "Reshape") or _is_float_cast(graph, node):
             name = node.input[0]
+        elif is_standard_op(node, "Where"):
+            name = node.input[1]
         elif is_standard_op(node, "Add"):
             return any(_leads_to_product(graph, n) for n in node.input)
         else:
@@ -211,7 +232,7 @@ def _is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
     return is_standard_op(node, "Cast") and graph.elem_type(node.input[0]) == graph.elem_type(node.output[0]) == _FLOAT
 
 
-def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
+def weighed_behind(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
     """The product of weights and values, whether NaN became zero before it, and the nodes between."""
     weights = graph.nodes[softmax].output[0]
     readers = [graph.nodes[i] for i in graph.readers.get(weights, [])]
@@ -221,9 +242,9 @@ def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
         tested = next((node for node in readers if node.op_type == "IsNaN"), None)
         chosen = next((node for node in readers if node.op_type == "Where"), None)
         if tested is None or chosen is None or list(chosen.input)[::2] != [tested.output[0], weights]:
-            raise _NoMatch
+            raise NoMatch
         if graph.number(chosen.input[1]) != 0:
-            raise _NoMatch
+            raise NoMatch
         between = [graph.producers[tested.output[0]], graph.producers[chosen.output[0]]]
         weights = chosen.output[0]
     index = graph.only_reader(weights)
@@ -232,5 +253,5 @@ def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
         weights = graph.nodes[index].output[0]
         index = graph.only_reader(weights)
     if index is None or graph.nodes[index].op_type != "MatMul" or graph.nodes[index].input[0] != weights:
-        raise _NoMatch
+        raise NoMatch
     return index, nan_to_zero, between

@@ -71,6 +71,8 @@ class GraphView:
         self.intermediates: set[str] = set()
         self.not_finite: set[str] = set()
         self.not_int8: set[str] = set()
+        self._learned: dict[str, Dims] = {}
+        self._shared: dict[str, npt.NDArray[np.generic]] = {}
 
     @cached_property
     def opset(self) -> int:
@@ -94,7 +96,14 @@ class GraphView:
 
     @cached_property
     def _sizes(self) -> Sizes:
-        return Sizes(self.nodes, self._inferred_dims, self.constants, self._inference[1])
+        return Sizes(self.nodes, self._inferred_dims, self.constants, self._inference[1], self._learned)
+
+    def learn(self, name: str, dims: Dims) -> None:
+        """Take ``dims`` for the sizes of a value, which inference cannot know; others follow from them."""
+        if self.dims(name) != dims:
+            self._learned[name] = dims
+            for derived in ("_sizes", "_folder", "size_nodes"):
+                self.__dict__.pop(derived, None)
 
     def _inferred_dims(self, name: str) -> Dims | None:
         if name in self.constants:
@@ -123,7 +132,7 @@ class GraphView:
 
     @cached_property
     def size_nodes(self) -> dict[int, list[onnx.NodeProto]]:
-        """For a node that reads the sizes of a value, nodes that make the same of the graph's inputs.
+        """For a node that reads sizes of a value, or takes one, nodes that make the same of the graph's inputs.
 
         Without them, what onnxruntime computes of sizes would wait for values that kernels make.
         """
@@ -132,11 +141,19 @@ class GraphView:
             places.update((size, (name, axis)) for axis, size in enumerate(self.dims(name) or ()) if size not in places)
         found = {}
         for index, node in enumerate(self.nodes):
-            if is_standard_op(node, "Shape") and node.input[0] in self.producers:
-                sizes = self.vector(node.output[0])
+            if self._reads_sizes(node):
+                output = node.output[0]
+                sizes = self.vector(output)
                 if sizes and all(isinstance(size, int) or size in places for size in sizes):
-                    found[index] = _size_nodes(node.output[0], sizes, places)
+                    found[index] = _size_nodes(output, sizes, places, is_number=self.dims(output) == ())
         return found
+
+    def _reads_sizes(self, node: onnx.NodeProto) -> bool:
+        """Whether a node gives the sizes of a value that others make, or one of them by a constant index."""
+        if is_standard_op(node, "Gather") and node.input[1] in self.constants:
+            index = self.producers.get(node.input[0])
+            return index is not None and self._reads_sizes(self.nodes[index])
+        return is_standard_op(node, "Shape") and node.input[0] in self.producers
 
     def fold(self, name: str) -> bool:
         """Make a constant of a value that follows from constants and sizes; whether it is one now.
@@ -186,13 +203,24 @@ class GraphView:
         """Whether no other nodes read a value, which is no output."""
         return name not in self.outputs and set(self.readers.get(name, ())) <= nodes
 
+    def shared_values(self, name: str) -> npt.NDArray[np.generic] | None:
+        """As :meth:`values_of`, contiguous, and one array for all who ask: tables that every layer reads are large."""
+        if name not in self._shared and name in self.constants:
+            self._shared[name] = np.ascontiguousarray(array_of(self.constants[name]))
+        return self._shared.get(name)
+
     def values_of(self, name: str) -> npt.NDArray[np.generic] | None:
         """The values of a constant; None for what is none."""
         return array_of(self.constants[name]) if name in self.constants else None
 
 
-def _size_nodes(output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]]) -> list[onnx.NodeProto]:
-    """Nodes that make a tensor of ``sizes``, where those that are no numbers are at ``places`` of inputs."""
+def _size_nodes(
+    output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]], is_number: bool = False
+) -> list[onnx.NodeProto]:
+    """Nodes that make a tensor of ``sizes``, where those that are no numbers are at ``places`` of inputs.
+
+    With ``is_number``, it has no axis.
+    """
     nodes, parts = [], []
     for number, size in enumerate(sizes):
         part = f"{output}:{number}"
@@ -204,6 +232,8 @@ def _size_nodes(output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]])
             nodes.append(onnx.helper.make_node("Shape", [places[size][0]], [shape]))
             nodes.append(onnx.helper.make_node("Gather", [shape, part], [part := f"{part}:size"]))
         parts.append(part)
+    if is_number:
+        return [*nodes, onnx.helper.make_node("Squeeze", parts, [output])]
     return [*nodes, onnx.helper.make_node("Concat", parts, [output], axis=0)]
 
 

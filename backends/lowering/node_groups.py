@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
 from sift_onnx.backends.lowering.branches import BranchMatch, find_branches
 from sift_onnx.backends.lowering.byte_chains import find_byte_functions
+from sift_onnx.backends.lowering.cached_attention import CachedMatch, find_cached_attentions
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
@@ -16,6 +17,7 @@ from sift_onnx.backends.lowering.integer_layers import find_integer_layers
 from sift_onnx.backends.lowering.mish import find_mishes
 from sift_onnx.backends.lowering.norms import NormMatch, find_norms
 from sift_onnx.backends.lowering.quantization import read_integers
+from sift_onnx.backends.lowering.rotations import RotationMatch, find_rotations
 from sift_onnx.backends.lowering.rules import (
     NodeView,
     NotLowered,
@@ -79,6 +81,10 @@ def find_node_groups(
 
 
 def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
+    # First, since they know sizes that others ask for.
+    of_decoders: dict[int, CachedMatch | RotationMatch] = {}
+    of_decoders.update((match.nodes[-1], match) for match in find_cached_attentions(graph))
+    of_decoders.update((match.nodes[-1], match) for match in find_rotations(graph))
     gelus = {gelu.nodes[-1]: gelu for gelu in (*find_gelus(graph), *find_mishes(graph))}
     attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
     norms = {norm.nodes[-1]: norm for norm in find_norms(graph)}
@@ -88,7 +94,7 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
     functions = {found.nodes[-1]: found for found in find_byte_functions(graph)}
     of_images = shuffles | group_norms
     branches = {match.nodes[-1]: match for match in find_branches(graph)}
-    several = gelus | attentions | norms | of_images | branches | integers | functions
+    several = gelus | attentions | norms | of_images | of_decoders | branches | integers | functions
     matched = {index: found.nodes for index, found in several.items()}
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
@@ -108,6 +114,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 steps = (_attention_step(graph, attentions[index], views, dims),)
             elif index in norms:
                 steps = (_norm_step(graph, norms[index], views, dims),)
+            elif index in of_decoders:
+                steps = (_decoder_step(graph, of_decoders[index], views, dims),)
             elif index in of_images:
                 steps = (_image_step(graph, of_images[index], views, dims),)
             elif index in branches:
@@ -127,11 +135,11 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 graph.intermediates.add(step.output)
             first, *others = (dims.get(name) or graph.dims(name) or () for name in step.inputs)
             dims[step.output] = result_dims(step.spec, first, *others[:1])
-            reads = tuple(dict.fromkeys(n for n in (*step.inputs, step.mask) if n and n not in graph.constants))
+            reads = tuple(dict.fromkeys(n for n in (*step.inputs, *step.arrays) if n and n not in graph.constants))
             for name in reads:
                 if name in graph.derived:
                     made_of_constants.setdefault(graph.derived[name], {})[name] = None
-            groups.append(NodeGroup(step.nodes, reads, (step.output,), step))
+            groups.append(NodeGroup(step.nodes, reads, step.written, step))
     constant = [
         NodeGroup((index,), (), tuple(names), None, "it makes an operand of the kernels out of constants")
         for index, names in made_of_constants.items()
@@ -167,6 +175,18 @@ def _attention_step(
     output = graph.nodes[found.nodes[-1]].output[0]
     others = tuple(index for index in found.nodes if index != found.softmax)
     return Step(found.spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)
+
+
+def _decoder_step(
+    graph: GraphView, found: CachedMatch | RotationMatch, views: Mapping[str, View], dims: Mapping[str, Dims]
+) -> Step:
+    for name in found.operands:
+        operand_view(graph, name, views, dims, "rows")
+    output = graph.nodes[found.nodes[-1]].output[0]
+    if isinstance(found, RotationMatch):
+        return Step(found.spec, found.operands, output, "rows", "rows", (found.nodes[-1], *found.nodes[:-1]))
+    others = tuple(index for index in found.nodes if index != found.softmax)
+    return Step(found.spec, found.operands, output, "rows", "rows", (found.softmax, *others), cache=found.cache)
 
 
 def _norm_step(graph: GraphView, found: NormMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:

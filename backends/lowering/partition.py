@@ -84,8 +84,8 @@ def _turns(groups: Sequence[NodeGroup]) -> list[tuple[bool, list[NodeGroup]]]:
             members.append(i)
             for name in groups[i].writes:
                 for reader in readers[name]:
-                    if kind and _mask_of(groups[reader]) == name:
-                        # Read as an array, and so from outside its reader's region.
+                    if kind and (name in _arrays_of(groups[reader]) or _is_cache_of(groups[i], name)):
+                        # Read as an array, or made as one, and so from outside its reader's region.
                         masks.append((reader, name))
                     else:
                         made_for(reader, name)
@@ -97,8 +97,12 @@ def _turns(groups: Sequence[NodeGroup]) -> list[tuple[bool, list[NodeGroup]]]:
     return turns
 
 
-def _mask_of(group: NodeGroup) -> str:
-    return group.step.mask if group.step is not None else ""
+def _arrays_of(group: NodeGroup) -> tuple[str, ...]:
+    return group.step.arrays if group.step is not None else ()
+
+
+def _is_cache_of(group: NodeGroup, name: str) -> bool:
+    return group.step is not None and name != group.step.output
 
 
 def _components(groups: Sequence[NodeGroup]) -> list[list[NodeGroup]]:
@@ -116,8 +120,9 @@ def _components(groups: Sequence[NodeGroup]) -> list[list[NodeGroup]]:
     for i, group in enumerate(groups):
         assert group.step is not None
         # A value from outside may be read as images by one group and as rows by another.
-        keys = [(name, None if name in made else group.step.view) for name in group.step.inputs if name in group.reads]
-        for key in [*keys, *((name, None) for name in group.writes)]:
+        operands = () if group.step.view == "array" else group.step.inputs
+        keys = [(name, None if name in made else group.step.view) for name in operands if name in group.reads]
+        for key in [*keys, (group.step.output, None)]:
             parent[root(i)] = root(owner.setdefault(key, i))
     components: dict[int, list[NodeGroup]] = defaultdict(list)
     for i, group in enumerate(groups):

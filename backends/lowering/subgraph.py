@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.graph import GraphView, names_read
+from sift_onnx.backends.lowering.graph import GraphView, is_standard_op, names_read
 from sift_onnx.backends.lowering.partition import Part
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constant_tensors import full_tensor, header_of
@@ -41,12 +41,14 @@ class Subgraph:
         inputs: values from outside.
         outputs: values that are read outside.
         arrays: large initializers, of which the model has but the type and sizes.
+        shapes: inputs that are sizes of other values, by name: the value, and the first and the last axis.
     """
 
     model: onnx.ModelProto = field(repr=False)
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    shapes: dict[str, tuple[str, int, int | None]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: GraphView, nodes: Sequence[int], inputs: Sequence[str], outputs: Sequence[str]) -> Subgraph:
@@ -60,6 +62,9 @@ class Subgraph:
         model.functions.extend(graph.proto.functions)
         indices = sorted({*nodes, *_derivations(graph, nodes)})
         kept = [node for i in indices for node in graph.size_nodes.get(i, [graph.nodes[i]])]
+        kept, shapes = _without_shape_readers(graph, kept, inputs, outputs)
+        sized = {name for name, _, _ in shapes.values()}
+        inputs = [name for name in inputs if name not in sized]
         model.graph.name = graph.proto.graph.name or "part"
         model.graph.node.extend(kept)
         made = {name for node in kept for name in node.output}
@@ -80,10 +85,33 @@ class Subgraph:
             info = graph.value_info(name)
             assert info is not None  # unexchangeable() has looked
             model.graph.input.append(info)
+        for name, (value, first, end) in shapes.items():
+            count = len((graph.dims(value) or ())[first:end])
+            model.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [count]))
         for name in outputs:
             model.graph.output.append(graph.value_info(name) or onnx.ValueInfoProto(name=name))
         arrays = {name: np.ascontiguousarray(array_of(graph.constants[name])) for name in large}
-        return cls(model, tuple(inputs), tuple(outputs), arrays)
+        return cls(model, (*inputs, *shapes), tuple(outputs), arrays, shapes)
+
+
+def _without_shape_readers(
+    graph: GraphView, nodes: Sequence[onnx.NodeProto], inputs: Sequence[str], outputs: Sequence[str]
+) -> tuple[list[onnx.NodeProto], dict[str, tuple[str, int, int | None]]]:
+    """The nodes without those that only read sizes of an input that no other reads, such as a cache; and the sizes."""
+    readers: dict[str, list[onnx.NodeProto]] = {name: [] for name in inputs}
+    for node in nodes:
+        for name in names_read(node):
+            if name in readers:
+                readers[name].append(node)
+    shapes: dict[str, tuple[str, int, int | None]] = {}
+    for name, found in readers.items():
+        is_sized = found and all(is_standard_op(node, "Shape") for node in found) and graph.dims(name)
+        if not is_sized or any(node.output[0] in outputs for node in found):
+            continue
+        for node in found:
+            bounds = {a.name: int(a.i) for a in node.attribute}
+            shapes[node.output[0]] = (name, bounds.get("start", 0), bounds.get("end"))
+    return [node for node in nodes if not node.output or node.output[0] not in shapes], shapes
 
 
 def _is_large(constant: gs.Constant) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,11 @@ from sift_onnx.graphs.constants import (
 )
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["Floats", "Reading", "WeightMatrix"]
+__all__ = ["Floats", "Reading", "ValueType", "WeightMatrix"]
 
 Floats = npt.NDArray[np.float32]
+# How a back end may hold values; int8 has a factor per row, or per row and group of columns.
+ValueType = Literal["float32", "bfloat16", "float16", "int8"]
 
 
 @dataclass
@@ -51,6 +54,12 @@ class WeightMatrix:
         transposed: the constant is [columns][rows], as MatMul has it.
         scale: factor per row, [rows]; a normalization that was folded in. None is 1.
         dtype: element type that the values are read in.
+        values: how they are held. What a model stores in fewer bits is held as it is stored; where the back end is
+            asked for fewer, values are rounded.
+        steps: of int8, factors that the model has: [rows], or [rows, groups]. None: the back end chooses them.
+        group: columns of a group of ``steps``; 0 where they are [rows].
+        zero_point: what the stored integers are above the weights.
+        is_stored: whether it is the model that has ``values``, so that other runtimes may gain from them as well.
         reading: shared by all that are made from this one.
     """
 
@@ -60,6 +69,11 @@ class WeightMatrix:
     transposed: bool = False
     scale: Floats | None = None
     dtype: DType = DType.FLOAT32
+    values: ValueType = "float32"
+    steps: Floats | None = field(default=None, repr=False, compare=False)
+    group: int = 0
+    zero_point: int = 0
+    is_stored: bool = False
     reading: Reading = field(default_factory=Reading, repr=False, compare=False)
 
     @property
@@ -100,8 +114,11 @@ class WeightMatrix:
         return sparse_weight_of(self.constant) if stored_values_of(self.constant) is None else None
 
     def stored(self) -> Floats:
-        """All values, in the constant's order."""
-        return np.ascontiguousarray(array_of(self.constant), self.dtype.numpy)
+        """All values, in the constant's order; of int8 with ``steps``, the whole numbers that these multiply."""
+        stored = array_of(self.constant)
+        if self.zero_point:
+            stored = stored.astype(np.int16) - self.zero_point
+        return np.ascontiguousarray(stored, self.dtype.numpy)
 
     def mask_bits(self) -> npt.NDArray[np.uint8] | None:
         """Which of the stored weights are active, a bit each; None where those are active that are not zero."""
@@ -117,4 +134,4 @@ class WeightMatrix:
     def released(self) -> WeightMatrix:
         """Without the values: only what is known of them. A constant may hold the whole file that it is a part of."""
         nothing = gs.Constant(self.name, np.empty(0, self.dtype.numpy))
-        return replace(self, constant=nothing, scale=None, reading=Reading(self.nnz, self.is_finite))
+        return replace(self, constant=nothing, scale=None, steps=None, reading=Reading(self.nnz, self.is_finite))

@@ -1,6 +1,7 @@
 """Measure what the estimates of the CPU back end are made of: ``backends/cpu/lower/measured_rates.json``.
 
     python benchmarks/kernels/fit_costs.py [--threads 1 2] [--isa avx512 avx2 portable] [--seconds 0.1] [--improve]
+    python benchmarks/kernels/fit_costs.py --only "product *"    # these kinds of layers; the others keep their rates
 
 Each rate is that of a model of a few operators of one kind, in the kernels and in onnxruntime: the least time of
 several rounds. The file is replaced when all is done. It takes some minutes; nothing else should run meanwhile.
@@ -17,9 +18,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fnmatch import fnmatch
 from importlib.metadata import version
 
 import msgspec
+import numpy as np
 import onnx
 from chains import LAYERS, OTHERS, Operator, attention_model, chain, quantized_chain, turns
 
@@ -35,6 +38,7 @@ from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
+from sift_onnx.backends.lowering.weights import ValueType
 from sift_onnx.backends.measure import host
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.model import Model
@@ -48,7 +52,10 @@ TOKENS = (16, 64, 128, 256)
 # Columns of products, channels of convolutions.
 PRODUCTS = {"small product": 256, "product": 768}
 CHANNELS = {"pointwise": 192, "window": 96, "depthwise": 192}
+# How products hold their values, beside float32.
+VALUES: tuple[ValueType, ...] = ("bfloat16", "float16", "int8")
 LANES = 16
+_MEMORY_BYTES = 1 << 30
 _COUNT = 4
 # Of the layers by which bytes are compared with floats.
 QUANTIZED, QUANTIZED_DENSITY = (1, 192, 28, 28), 0.2
@@ -73,15 +80,23 @@ class Kernels:
         self._pool = _kernels.ThreadPool(threads)
 
     @property
+    def memory(self) -> Grid:
+        """What a plain loop reads of memory that no cache holds."""
+        memory = np.ones(_MEMORY_BYTES // 8, np.uint64)
+        seconds = _least(lambda: _kernels.read_memory(self._pool, memory), 5 * self.seconds)
+        return _grid([(float(memory.nbytes), _rounded(1e-9 * memory.nbytes / seconds))])
+
+    @property
     def peak_gflops(self) -> float:
         peak = Peak(self._pool, self.isa)
         for _ in range(10):
             peak.sample()
         return peak.gflops
 
-    def region(self, model: onnx.ModelProto) -> tuple[RegionProgram, Feeds]:
+    def region(self, model: onnx.ModelProto, values: ValueType = "float32") -> tuple[RegionProgram, Feeds]:
         """All of a model in the kernels, and inputs for it."""
-        plan = lower(GraphView(Model.load(model)), self.threads, Setting(Rates(_ANY, _ANY), slack=math.inf))
+        setting = Setting(Rates(_ANY, _ANY), slack=math.inf)
+        plan = lower(GraphView(Model.load(model)), self.threads, setting, values=values)
         (part,) = plan.parts
         program = self._program(part)
         assert isinstance(program, RegionProgram)
@@ -94,9 +109,9 @@ class Kernels:
             )
         return OnnxRuntimeProgram(part.model, CompileOptions(self.threads), part.arrays)
 
-    def steps(self, model: onnx.ModelProto) -> dict[int | None, float]:
+    def steps(self, model: onnx.ModelProto, values: ValueType = "float32") -> dict[int | None, float]:
         """The least time of each step of a model, in seconds; None is a change of layout."""
-        program, feeds = self.region(model)
+        program, feeds = self.region(model, values)
         best: dict[int | None, float] = {}
 
         def run() -> None:
@@ -153,6 +168,9 @@ def shapes() -> Iterator[tuple[str, str, int, tuple[int, ...]]]:
     for kind, width in PRODUCTS.items():
         for rows in ROWS:
             yield kind, "product", rows, (rows, width)
+    for values in VALUES:
+        for rows in ROWS:
+            yield f"product {values}", "product", rows, (rows, PRODUCTS["product"])
     for operator, channels in CHANNELS.items():
         for images, kind in ((1, operator), (LANES, f"{operator} in lanes")):
             for side in SIDES:
@@ -167,15 +185,20 @@ def flops(operator: str, shape: tuple[int, ...], density: float) -> float:
 
 
 def grids(
-    densities: tuple[float, ...], seconds_of: Callable[[str, tuple[int, ...], float], float], step: float
+    densities: tuple[float, ...],
+    seconds_of: Callable[[str, str, tuple[int, ...], float], float],
+    step: float,
+    is_wanted: Callable[[str], bool] = lambda kind: True,
 ) -> dict[str, Grid]:
     """GFLOP/s of all kinds of layers, once ``step`` seconds of each are taken off."""
     rows: dict[str, tuple[list[float], list[tuple[float, ...]]]] = {}
     for kind, operator, positions, shape in shapes():
+        if not is_wanted(kind):
+            continue
         own = (1.0,) if operator == "depthwise" else densities
         rates = []
         for density in own:
-            seconds = seconds_of(operator, shape, density)
+            seconds = seconds_of(kind, operator, shape, density)
             rates.append(_rate(flops(operator, shape, density), seconds, step))
         known = rows.setdefault(kind, ([], []))
         known[0].append(float(positions))
@@ -201,17 +224,23 @@ def attention_flops(tokens: int) -> float:
     return 4.0 * tokens * tokens * 8 * 64
 
 
+def layer_grids(kernels: Kernels, step: float, is_wanted: Callable[[str], bool] = lambda kind: True) -> dict[str, Grid]:
+    """Rates of layers with weights in the kernels."""
+
+    def layer(kind: str, operator: str, shape: tuple[int, ...], density: float) -> float:
+        anchor = LAYERS["product" if operator == "product" else "pointwise"]
+        values = next((values for values in VALUES if kind.endswith(values)), "float32")
+        times = kernels.steps(chain(LAYERS[operator], shape, _COUNT, density, anchor), values)
+        return sum(times[i] for i in range(1, _COUNT + 1)) / _COUNT
+
+    return grids(DENSITIES, layer, step, is_wanted)
+
+
 def kernels_entry(kernels: Kernels) -> Entry:
     """All rates of the kernels."""
     few, many = (kernels.wall(chain(LAYERS["product"], _TINY, count, 0.2)) for count in (_FEW, _MANY))
     step = max((many - few) / (_MANY - _FEW), 1e-7)
-
-    def layer(operator: str, shape: tuple[int, ...], density: float) -> float:
-        anchor = LAYERS["product" if operator == "product" else "pointwise"]
-        times = kernels.steps(chain(LAYERS[operator], shape, _COUNT, density, anchor))
-        return sum(times[i] for i in range(1, _COUNT + 1)) / _COUNT
-
-    layers = grids(DENSITIES, layer, step)
+    layers = layer_grids(kernels, step)
     attention = []
     for tokens in TOKENS:
         times = kernels.steps(attention_model(tokens, True))
@@ -227,6 +256,7 @@ def kernels_entry(kernels: Kernels) -> Entry:
     moved = [(4.0 * 2 * math.prod(shape), kernels.steps(chain(LAYERS["pointwise"], shape, 1, 0.1))[None])
              for shape in BORDERS]  # fmt: skip
     # What a change of layout costs per byte that crosses: it is read and written, in two layouts.
+    rates["memory"] = kernels.memory
     rates["border"] = _grid([(nbytes, _rounded(1e-9 * nbytes / seconds)) for nbytes, seconds in moved])
     return Entry(
         kernels.isa,
@@ -282,7 +312,12 @@ def onnxruntime_entry(isa: str, threads: int, peak_gflops: float, seconds: float
     def operators(operator: Callable[..., str], shape: tuple[int, ...]) -> float:
         return (wall(chain(operator, shape, _COUNT)) - call) / _COUNT
 
-    layers = grids((1.0,), lambda operator, shape, _: operators(LAYERS[operator], shape), step)
+    layers = grids(
+        (1.0,),
+        lambda _, operator, shape, __: operators(LAYERS[operator], shape),
+        step,
+        lambda kind: not kind.endswith(VALUES),
+    )
     attention = [
         (_rate(attention_flops(tokens), wall(attention_model(tokens, False)) - call, step),) for tokens in TOKENS
     ]
@@ -306,6 +341,21 @@ def write(table: Table) -> None:
         r"\[[-\d.e,\s]+\]", lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]"), text
     )
     TABLE.write_text(text + "\n", encoding="utf-8")
+
+
+def renewed(known: Table, arguments: argparse.Namespace) -> Table:
+    """``known``, with other rates of some kinds of layers in the kernels."""
+    entries = []
+    for entry in known.kernels:
+        if entry.isa in arguments.isa and entry.threads in arguments.threads:
+            print(f"{entry.isa}, {entry.threads} threads", flush=True)
+            kernels = Kernels(entry.isa, entry.threads, arguments.seconds)
+            found = layer_grids(kernels, entry.step_seconds, lambda kind: fnmatch(kind, arguments.only))
+            nbytes = {"memory": kernels.memory} if fnmatch("memory", arguments.only) else {}
+            renewed_entry = replace(entry, flops={**entry.flops, **found}, bytes={**entry.bytes, **nbytes})
+            entry = _better(renewed_entry, (entry,)) if arguments.improve else renewed_entry
+        entries.append(entry)
+    return replace(known, kernels=tuple(entries))
 
 
 def improved(measured: Table, known: Table) -> Table:
@@ -353,7 +403,13 @@ def main() -> None:
     parser.add_argument(
         "--improve", action="store_true", help="keep rates of the file that are better: beside other programs"
     )
+    parser.add_argument(
+        "--only", metavar="GLOB", help="measure these kinds of layers in the kernels, or memory, and keep the rest"
+    )
     arguments = parser.parse_args()
+    if arguments.only:
+        write(renewed(rates.read_table(), arguments))
+        return
     kernels, onnxruntime = [], []
     for threads in arguments.threads:
         print(f"onnxruntime, {threads} threads", flush=True)

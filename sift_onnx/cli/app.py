@@ -30,6 +30,7 @@ VERBS = {
     "inspect": "Shape, non-zeros and MACs of each weight layer",
     "check": "Whether a model is sound, and computes what another does",
     "benchmark": "Time models, and compare them with a baseline",
+    "generate": "Tokens of a decoder, one at a time",
     "quantize": "Weights and activations to bytes, with masks kept",
     "evaluate": "Accuracy of models on data, beside a baseline",
     "train": "Train a model with masks that stay or evolve",

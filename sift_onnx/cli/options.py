@@ -60,6 +60,22 @@ class WrittenPath(FilePath):
     """One that is written, and must be none that the call names besides; see :class:`~sift_onnx.cli.verb.Verb`."""
 
 
+class TokenIds(click.ParamType[Any]):
+    """``1,2,3``."""
+
+    name = "ID,ID"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"\d+(,\d+)*", value):
+            self.fail(f"{value!r} is not of the form 1,2,3", param, ctx)
+        ids = tuple(map(int, value.split(",")))
+        if max(ids) > LARGEST_COUNT:
+            self.fail(f"{max(ids)} is above {LARGEST_COUNT}", param, ctx)
+        return ids
+
+
 class InputShape(click.ParamType[Any]):
     """``NAME:1,3,224,224``; a scalar is ``NAME:``."""
 

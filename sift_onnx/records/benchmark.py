@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sift_onnx.records.decoding import DecodeRun
 from sift_onnx.records.record import SCHEMA, Amount, Count, Positive, Record
 
 __all__ = ["BenchmarkReport", "BenchmarkRun", "RatioOfRuns"]
@@ -79,7 +80,16 @@ class RatioOfRuns(Record, frozen=True, kw_only=True):
 
 
 class BenchmarkReport(Record, frozen=True, kw_only=True):
-    """Times of models on back ends, and how they compare with the baseline's."""
+    """Times of models on back ends, and how they compare with the baseline's.
+
+    Attributes:
+        host: the machine and the software.
+        runs: of whole models.
+        ratios: of runs, or of the times of a token.
+        warnings: about the models.
+        assumed: sizes that the models leave open.
+        decodes: decoders token by token, where these were asked for.
+    """
 
     schema: int = SCHEMA
     host: dict[str, Any]
@@ -87,3 +97,4 @@ class BenchmarkReport(Record, frozen=True, kw_only=True):
     ratios: tuple[RatioOfRuns, ...]
     warnings: tuple[str, ...] = ()
     assumed: tuple[str, ...] | None = None
+    decodes: tuple[DecodeRun, ...] | None = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from sift_onnx.records.benchmark import BenchmarkReport, RatioOfRuns
+from sift_onnx.records.decoding import DecodeRun
 from sift_onnx.report.fitting_table import FittingTable
 
-__all__ = ["place_lines", "ratio_line", "runs_table"]
+__all__ = ["decodes_table", "place_lines", "ratio_line", "runs_table"]
 
 # Where the CPU back end runs nodes.
 _CHOICE = ("kernels", "onnxruntime")
@@ -30,6 +33,22 @@ def runs_table(report: BenchmarkReport) -> FittingTable:
             *(_significant(getattr(run, key)) for key in ("median_ms", "min_ms", "p90_ms", "p99_ms")),
             str(run.iterations),
             _significant(run.items_per_second),
+        )
+    return table
+
+
+def decodes_table(runs: Sequence[DecodeRun]) -> FittingTable:
+    """Decoders token by token; times in milliseconds."""
+    columns = "<model|<back end|sequences|threads|prompt|tokens|first ms|token ms|min|rounds|tokens/s"
+    table = FittingTable(columns, spare=("rounds", "threads", "min"))
+    for run in runs:
+        table.add_row(
+            Text(run.model + " (baseline)" * run.baseline),
+            Text(run.backend),
+            *(str(number) for number in (run.batch, run.threads, run.prompt, run.tokens)),
+            *(_significant(time) for time in (run.first_ms, run.token_ms, run.min_token_ms)),
+            str(run.rounds),
+            _significant(run.tokens_per_second),
         )
     return table
 

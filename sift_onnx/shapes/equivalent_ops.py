@@ -3,8 +3,8 @@
 These are preprocessing of ai.onnx.ml, as converters of scikit-learn write it, what onnxruntime's optimizers make of
 activations, normalizations and layers, what its quantizer makes of operators (for shapes, integers are floats), and
 GroupNormalization, a standard operator that onnx infers nothing of. Only operators whose specification leaves no doubt
-have an equivalent: Scaler and Normalizer give floats in the shape of their input, whatever its type is. An attention
-has none.
+have an equivalent: Scaler and Normalizer give floats in the shape of their input, whatever its type is. Of attentions,
+only one with a cache that grows has one.
 """
 
 from __future__ import annotations
@@ -119,6 +119,29 @@ def _node(like: onnx.NodeProto, op: str, inputs: list[str], outputs: list[str]) 
     return onnx.helper.make_node(op, inputs, outputs, name=f"{like.name} ({like.op_type})")
 
 
+def _appended(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """What GroupQueryAttention makes of queries and keys that come apart: the cache is longer by the new tokens.
+
+    A cache that has room for them already, as long as it is, has no equivalent.
+    """
+    heads = next((attribute.i for attribute in node.attribute if attribute.name == "kv_num_heads"), 0)
+    if heads < 1 or len(node.input) < 5 or not all(node.input[i] for i in (1, 2, 3, 4)) or any(node.output[3:]):
+        return []
+    made = [_node(node, "Identity", node.input[:1], node.output[:1])]
+    for new, past, present in zip(node.input[1:3], node.input[3:5], node.output[1:3], strict=False):
+        if not present:
+            continue
+        name = f"{present} ({node.op_type})"
+        target = onnx.helper.make_node("Constant", [], [f"{name}:target"], value_ints=[0, 0, heads, -1])
+        parted = _node(node, "Reshape", [new, f"{name}:target"], [f"{name}:parted"])
+        turned = _node(node, "Transpose", [f"{name}:parted"], [f"{name}:turned"])
+        turned.attribute.append(onnx.helper.make_attribute("perm", [0, 2, 1, 3]))
+        joined = _node(node, "Concat", [past, f"{name}:turned"], [present])
+        joined.attribute.append(onnx.helper.make_attribute("axis", 2))
+        made += [target, parted, turned, joined]
+    return made
+
+
 _EQUIVALENTS: Registry[_MakeNodes] = Registry("an equivalent")
 _EQUIVALENTS.add("GroupNormalization", _same(0))
 # onnxruntime's optimizers write these two in the standard domain, whatever its version; LayerNormalization is standard
@@ -132,6 +155,7 @@ _EQUIVALENTS.add_table(
         **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "RotaryEmbedding"), _same(0)),
         # Output 3 is the sum that is normalized; 1 and 2 are statistics, for training.
         **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _same(0, 3)),
+        "GroupQueryAttention": _appended,
         "FusedConv": _fused("Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
         "FusedGemm": _fused("Gemm", 3, "transA", "transB"),
         "FusedMatMul": _untransposed_matmul,

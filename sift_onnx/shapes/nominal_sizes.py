@@ -11,7 +11,8 @@ integers or booleans, up to 3 axes          lengths of sequences
 ``[N, T, H, W, C]``
 ==========================================  ==================================
 
-Beside token ids, open axes of other inputs are lengths too (caches, masks), unless it is an image of 3 channels.
+Beside token ids, open axes of other inputs are lengths too (caches, masks), unless it is an image of 3 channels. A mask
+with a length of its own beside a cache is of the tokens in it and of new ones.
 Nothing is assumed of any other axis, of floats ``[N, features]`` say: it may be the width of a layer.
 """
 
@@ -87,7 +88,20 @@ def nominal_sizes(inputs: Sequence[OpenInput], known: Collection[str] = ()) -> I
     choices = itertools.product(*(range(len(kind)) for kind in kinds))
     for choice in itertools.islice(sorted(choices, key=lambda places: (sum(places), places)), _MOST_GUESSES):
         size = {kind: kind[index] for kind, index in zip(kinds, choice, strict=True)}
-        yield {place: size[kind] for place, kind in places.items()}
+        sizes = {place: size[kind] for place, kind in places.items()}
+        yield sizes | {mask: sizes[tokens] + sizes[past] for mask, tokens, past in _masks(inputs) if mask in sizes}
+
+
+def _masks(inputs: Sequence[OpenInput]) -> Iterator[tuple[Place, Place, Place]]:
+    """Lengths of masks, which are those of new tokens and of a cache together; each with the other two."""
+    integers = [spec for spec in inputs if spec.holds_integers and len(spec.extents) == 2 and 1 in spec.open_axes]
+    masks = [spec for spec in integers if "mask" in spec.name.lower()]
+    tokens = next((spec.place(1) for spec in integers if spec not in masks), None)
+    caches = (spec for spec in inputs if not spec.holds_integers and len(spec.extents) >= 4)
+    past = next((spec.place(spec.open_axes[-1]) for spec in caches if spec.open_axes), None)
+    for mask in masks:
+        if tokens is not None and past is not None and len({mask.place(1), tokens, past}) == 3:
+            yield mask.place(1), tokens, past
 
 
 def _places(inputs: Sequence[OpenInput], known: Collection[str]) -> dict[Place, tuple[int, ...]]:

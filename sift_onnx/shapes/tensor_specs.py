@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class TensorSpec:
     dtype: np.dtype[Any]
     shape: tuple[Extent, ...] | None
 
-    @property
+    @cached_property
     def extents(self) -> tuple[Extent, ...]:
         """Per axis its size, the symbol of its size, or None; marks of open axes are no symbols."""
         return extents_of(self.shape or ())

@@ -82,6 +82,16 @@ def test_beside_token_ids_open_axes_are_lengths() -> None:
     }  # fmt: skip
 
 
+def test_a_mask_beside_a_cache_is_as_long_as_cache_and_new_tokens() -> None:
+    found = assumed(
+        input_ids=(INT, ("b", "s")), attention_mask=(INT, ("b", "t")), past=(FLOAT, ("b", 2, "p", 8)),
+        positions=(INT, ("b", "s")),
+    )  # fmt: skip
+    assert found == {
+        "input_ids": (1, 128), "attention_mask": (1, 256), "past": (1, 2, 128, 8), "positions": (1, 128)
+    }  # fmt: skip
+
+
 def test_one_line_says_what_was_assumed_and_how_to_say_otherwise() -> None:
     specs = [TensorSpec("x", FLOAT, ("N", 3, "height", "?")), TensorSpec("y", FLOAT, ("N", 1, "height", 8))]
     assert bind(specs).said == (

@@ -2,7 +2,8 @@
 
 A layer with weights takes ``step_seconds + flops / rate``. The rate is that of its kind, its positions and its density:
 kernels leave zeros out, onnxruntime multiplies them. Any other operator takes ``step_seconds + bytes / rate``, and so
-does an activation in a layer that is more than a comparison. A region costs the change of layout of what crosses its
+does an activation in a layer that is more than a comparison. Weights of products that are more than a cache holds
+take at least as long as memory takes to deliver them. A region costs the change of layout of what crosses its
 border besides, where images or rows are in the lanes. Each region and each session of onnxruntime costs its call.
 """
 
@@ -33,16 +34,24 @@ from sift_onnx.backends.lowering.specs import (
     Reshaped,
     result_dims,
 )
+from sift_onnx.backends.lowering.weights import WeightMatrix
 
-__all__ = ["BORDER", "SMALL_BYTES", "Estimate", "Work", "plan_estimate", "region_estimate", "step_work"]
+__all__ = ["BORDER", "MEMORY", "SMALL_BYTES", "Estimate", "Work", "plan_estimate", "region_estimate", "step_work"]
 
 Shape = tuple[int, ...]
 
 # What crosses a region's border, as a kind of bytes.
 BORDER = "border"
+# What is read that no cache holds, as a kind of bytes.
+MEMORY = "memory"
 _NORMALIZATION, _POOL, _ELEMENTWISE, _ACTIVATION = "normalization", "pool", "elementwise", "activation"
 # Dense weights that stay in a core's cache from run to run: with few rows, a product of others waits for memory.
 SMALL_BYTES = 1 << 19
+# onnxruntime multiplies int8 weights of a file by operands that it quantizes to 8 bits: a quarter of the bytes.
+_INT8_SHARE = 0.25
+# Weights of a region's products that are more, as dense floats, come from memory in each run.
+_CACHED_BYTES = 8 << 20
+_VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 # Activations that cost next to nothing where a result is stored.
 _COMPARISONS = ("none", "clip", "leaky")
 
@@ -78,6 +87,9 @@ class Work:
         flops: on all weights; for kinds whose rate is of flops.
         nbytes: that are read and written, without weights.
         activated: bytes of results that get an activation which is more than a comparison.
+        usual: kind of a side that has no rates for ``kind``, as onnxruntime for values of fewer bits.
+        elsewhere: share of the dense product's time that onnxruntime takes.
+        weights: bytes of a product's weights in the kernels, and in onnxruntime.
         is_quantized: whether it multiplies bytes; the rates are those of floats, and ``Entry.quantized`` times as high.
     """
 
@@ -87,14 +99,18 @@ class Work:
     flops: float
     nbytes: float
     activated: float = 0.0
+    usual: str = ""
+    elsewhere: float = 1.0
+    weights: tuple[float, float] = (0.0, 0.0)
     is_quantized: bool = False
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
         seconds = side.step_seconds
-        if self.kind in side.flops:
-            rate = side.flops[self.kind].at(self.positions, density)
-            seconds += 1e-9 * density * self.flops / (rate * (side.quantized if self.is_quantized else 1))
+        kind = self.kind if self.kind in side.flops or not self.usual else self.usual
+        if kind in side.flops:
+            rate = side.flops[kind].at(self.positions, density) * (side.quantized if self.is_quantized else 1)
+            seconds += 1e-9 * density * self.flops / rate
         else:
             seconds += 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
         if self.activated:
@@ -125,8 +141,11 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         # Read and written, as by an operator of its own.
         activated = 0.0 if spec.activation[0] in _COMPARISONS else 2.0 * step.dtype.itemsize * outputs
         if isinstance(spec, Matmul):
-            kind = "product" if step.dtype.itemsize * weights.size > SMALL_BYTES else "small product"
-            return Work(kind, outputs / max(weights.rows, 1), density, flops, nbytes, activated)
+            usual = "product" if step.dtype.itemsize * weights.size > SMALL_BYTES else "small product"
+            kind = usual if weights.values == "float32" else f"product {weights.values}"
+            return Work(kind, outputs / max(weights.rows, 1), density, flops, nbytes, activated, usual,
+                        _INT8_SHARE if weights.is_stored and weights.values == "int8" else 1.0,
+                        _weight_bytes(weights))  # fmt: skip
         images = operand[0]
         kind = _window_kind(spec)
         return Work(kind if images < LANES_PAY else f"{kind} in lanes", outputs / max(images * weights.rows, 1),
@@ -156,6 +175,14 @@ def _integer_work(spec: QuantizedMatmul, operand: Shape, result: Shape, nbytes: 
     return Work(kind, positions, weights.quad_density, flops, nbytes, is_quantized=True)
 
 
+def _weight_bytes(weights: WeightMatrix) -> tuple[float, float]:
+    """Of a product, in the kernels for few rows, and in onnxruntime."""
+    value = _VALUE_BYTES[weights.values]
+    plain = 4.0 * weights.size
+    dense = plain * (_INT8_SHARE if weights.is_stored and weights.values == "int8" else 1.0)
+    return weights.size * min(value, 1 / 8 + value * weights.density), dense
+
+
 def _window_kind(spec: Conv | Depthwise | QuantizedConv) -> str:
     if isinstance(spec, Depthwise) or (isinstance(spec, QuantizedConv) and spec.is_depthwise):
         return "depthwise"
@@ -175,6 +202,8 @@ def region_estimate(
     """
     shapes = dict(inputs)
     kernels = onnxruntime = 0.0
+    products = [step.spec.weights.size for step in steps if isinstance(step.spec, Matmul)]
+    from_memory = 4 * sum(products) > _CACHED_BYTES
     crossing = {name: step.dtype.itemsize for step in steps for name in step.inputs if name in inputs}
     for step in steps:
         operand = shapes[step.inputs[0]]
@@ -183,8 +212,14 @@ def region_estimate(
         shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
         work = step_work(step, operand, shapes[step.output])
         if work is not None:
-            kernels += work.seconds(rates.kernels, work.density)
-            onnxruntime += work.seconds(rates.onnxruntime, 1.0)
+            own = work.seconds(rates.kernels, work.density)
+            other = work.seconds(rates.onnxruntime, 1.0) * work.elsewhere
+            if from_memory and any(work.weights):
+                # Both wait for the same memory.
+                read = 1e9 * rates.kernels.bytes[MEMORY].at(sum(work.weights))
+                own, other = max(own, work.weights[0] / read), max(other, work.weights[1] / read)
+            kernels += own
+            onnxruntime += other
         if step.output in outputs:
             crossing[step.output] = step.result_dtype.itemsize
     if any(_are_in_lanes(step, shapes) for step in steps):

@@ -28,7 +28,7 @@ from sift_onnx.backends.cpu.lower.profitability import (
     why_not_profitable,
 )
 from sift_onnx.backends.cpu.lower.stages import count_of_large
-from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, SPARSE_BELOW, read_weights
+from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, SPARSE_BELOW, pays, read_weights
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
@@ -48,13 +48,30 @@ from sift_onnx.backends.lowering.specs import (
     Spec,
     Transposed,
 )
+from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
 from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
+from sift_onnx.backends.lowering.weights import ValueType
 from sift_onnx.operators.labels import node_name
 
 __all__ = ["KERNELS", "ONNXRUNTIME", "Plan", "Region", "lower"]
 
 KERNELS = "kernels"
 ONNXRUNTIME = "onnxruntime"
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """Rows of a table that are looked up before a region runs.
+
+    Attributes:
+        output: its name of them.
+        inputs: positions, or lengths and the total.
+        spec: what is looked up.
+    """
+
+    output: str
+    inputs: tuple[str, ...]
+    spec: TableRows
 
 
 @dataclass(frozen=True)
@@ -71,6 +88,8 @@ class Region:
         constants: values of those inputs that are constants.
         symbols: sizes of the other inputs, as far as they are known before a run.
         signed: inputs and outputs of bytes that are int8 outside.
+        prepared: inputs that are looked up in tables.
+        caches: of the steps that have one, in order.
     """
 
     steps: tuple[Step, ...]
@@ -82,6 +101,22 @@ class Region:
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     symbols: Mapping[str, Dims] = field(default_factory=dict, repr=False)
     signed: frozenset[str] = frozenset()
+    prepared: tuple[PreparedRows, ...] = ()
+    caches: tuple[CacheNames, ...] = ()
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """Names of all that it needs from outside."""
+        looked_up = {one.output for one in self.prepared}
+        names = [name for name, _ in self.inputs if name not in self.constants and name not in looked_up]
+        names += [name for one in self.prepared for name in one.inputs]
+        names += [name for cache in self.caches for name in cache.read]
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def made(self) -> tuple[str, ...]:
+        """Names of all that it makes for others: its outputs, then its caches."""
+        return (*self.outputs, *(name for cache in self.caches for name in cache.written))
 
     @cached_property
     def dtypes(self) -> Mapping[str, DType]:
@@ -109,7 +144,9 @@ class Plan:
     estimates: tuple[Estimate, ...] = ()
 
 
-def lower(graph: GraphView, threads: int, setting: Setting, is_timed: bool = True) -> Plan:
+def lower(
+    graph: GraphView, threads: int, setting: Setting, is_timed: bool = True, values: ValueType = "float32"
+) -> Plan:
     """The plan for ``graph``.
 
     Args:
@@ -118,8 +155,10 @@ def lower(graph: GraphView, threads: int, setting: Setting, is_timed: bool = Tru
         setting: what regions are weighed with.
         is_timed: whether the plan is timed against onnxruntime where estimates leave that open. Then regions stay that
             may pay, if there are none that should.
+        values: how products hold weights that the model stores in float32.
     """
     found, dims = find_node_groups(graph, partial(read_weights, threads=threads))
+    found = [_with_values(group, values) for group in found]
     groups, parts = _settle(graph, found, dims, setting)
     if is_timed and not any(part.on_kernels for part in parts):
         groups, parts = _settle(graph, found, dims, replace(setting, slack=max(setting.slack, MARGIN)))
@@ -140,6 +179,15 @@ def lower(graph: GraphView, threads: int, setting: Setting, is_timed: bool = Tru
         else:
             made.append(Subgraph.of(graph, _nodes(part), part.inputs, part.outputs))
     return Plan(tuple(made), placements, tuple(estimates))
+
+
+def _with_values(group: NodeGroup, values: ValueType) -> NodeGroup:
+    """``group`` with its product's weights in fewer bits, if the model has them in float32."""
+    step = group.step
+    if step is None or not isinstance(step.spec, Matmul) or step.spec.weights.values != "float32":
+        return group
+    weights = replace(step.spec.weights, values=values)
+    return replace(group, step=replace(step, spec=replace(step.spec, weights=weights)))
 
 
 def _indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
@@ -244,7 +292,7 @@ def _own_reason(group: NodeGroup) -> str:
             f"its int8 weights fill {spec.weights.quad_density:.0%} of the quads (four along the input features), the "
             f"kernels gain below {LIVE_BELOW:.0%}"
         )
-    if isinstance(spec, (Conv, Matmul)) and spec.weights.density > SPARSE_BELOW:
+    if isinstance(spec, (Conv, Matmul)) and not pays(spec.weights):
         return (
             f"its weights are dense: {spec.weights.density:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
         )
@@ -258,6 +306,8 @@ def _nodes(part: Part) -> list[int]:
 def _regions(graph: GraphView, part: Part) -> list[Region]:
     """One region, or one that runs image by image and the one after it."""
     steps = _fused(part)
+    if any(step.cache is not None for step in steps):
+        return [_region(graph, steps, part.outputs)]
     count = count_of_large(steps, {name: graph.dims(name) or () for step in steps for name in step.inputs})
     early, late = steps[:count], steps[count:]
     if not early or not late:
@@ -269,6 +319,12 @@ def _regions(graph: GraphView, part: Part) -> list[Region]:
 
 
 def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], single: bool = False) -> Region:
+    prepared = tuple(
+        PreparedRows(step.output, step.inputs, step.spec) for step in steps if isinstance(step.spec, TableRows)
+    )
+    steps = [step for step in steps if not isinstance(step.spec, TableRows)]
+    caches = tuple(step.cache for step in steps if step.cache is not None)
+    outputs = tuple(name for name in outputs if not any(name in cache.written for cache in caches))
     made = {step.output for step in steps}
     inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
     masks = dict.fromkeys(step.mask for step in steps if step.mask)
@@ -288,6 +344,8 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
         frozenset(
             name for name in (*(name for name, _ in inputs), *outputs) if graph.elem_type(name) == DType.INT8.onnx_type
         ),
+        prepared,
+        caches,
     )
 
 
@@ -315,8 +373,9 @@ def _kernel_reason(spec: Spec) -> str:
             )
         case QuantizedMatmul():
             return "dense int8, between sparse layers: its operands stay in the kernels' layout"
-        case Conv() | Matmul() if spec.weights.density <= SPARSE_BELOW:
-            return f"{1 - spec.weights.density:.0%} of its weights are pruned"
+        case Conv() | Matmul() if pays(spec.weights):
+            held = "" if spec.weights.values == "float32" else f", values are held as {spec.weights.values}"
+            return f"{1 - spec.weights.density:.0%} of its weights are pruned{held}"
         case Conv() | Depthwise() | Matmul():
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():

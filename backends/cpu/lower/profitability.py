@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from sift_onnx.backends.cpu.lower.costs import Estimate, region_estimate
 from sift_onnx.backends.cpu.lower.rates import Rates
-from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, SPARSE_BELOW
+from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, pays
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import Step
@@ -47,10 +47,10 @@ class Setting:
 
 
 def is_sparse(step: Step) -> bool:
-    """Whether the step has weights of which enough are zero; of integers, enough quads."""
+    """Whether enough of the step's weights are zero, of integers enough quads, or their values take few bytes."""
     if isinstance(step.spec, QuantizedMatmul):
         return step.spec.weights.quad_density <= LIVE_BELOW
-    return isinstance(step.spec, (Conv, Matmul)) and step.spec.weights.density <= SPARSE_BELOW
+    return isinstance(step.spec, (Conv, Matmul)) and pays(step.spec.weights)
 
 
 def is_certain(estimate: Estimate) -> bool:

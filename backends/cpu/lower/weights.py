@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.lowering.specs import QuantizedConv, QuantizedMatmul
-from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
+from sift_onnx.backends.lowering.weights import Floats, ValueType, WeightMatrix
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["LIVE_BELOW", "SPARSE_BELOW", "packed_weights", "quad_weights", "read_weights"]
+__all__ = [
+    "LIVE_BELOW",
+    "SPARSE_BELOW",
+    "WEIGHT_VALUES",
+    "packed_rows",
+    "packed_weights",
+    "pays",
+    "quad_weights",
+    "read_weights",
+]
 
 # Above this density the sparse kernels are no faster than onnxruntime's dense ones: of their 110 GFLOP/s (of active
 # weights, paired rows) against its 95, per core of 117 at most, a few per cent are left, and the border costs more.
@@ -20,6 +30,13 @@ SPARSE_BELOW = 0.75
 # The same of the quads of int8 weights. A live quad takes what a quad takes in onnxruntime; what is between layers, and
 # the tables and sums that need no pass of their own, are the gain.
 LIVE_BELOW = 0.9
+# How weights of products may be held: names of the option, and of the kernels.
+WEIGHT_VALUES: dict[str, ValueType] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
+
+
+def pays(matrix: WeightMatrix) -> bool:
+    """Whether kernels may gain from weights: enough are zero, or their values take fewer bytes than onnxruntime's."""
+    return matrix.density <= SPARSE_BELOW or matrix.values != "float32"
 
 
 def read_weights(matrices: Iterable[WeightMatrix], threads: int) -> None:
@@ -41,12 +58,24 @@ def _read(matrix: WeightMatrix) -> None:
 
 
 def packed_weights(matrix: WeightMatrix) -> _kernels.SparseWeights:
-    """The active weights, as the kernels take them."""
+    """The active weights of float32, as the kernels take them."""
     packed = matrix.reading.packed
     if not isinstance(packed, _kernels.SparseWeights):
         weight = matrix.active_weights()
         packed = _packed_from(matrix, matrix.stored()) if weight is None else _packed_from_active(matrix, weight)
     return packed if matrix.scale is None else packed.scaled(matrix.scale)
+
+
+def packed_rows(matrix: WeightMatrix) -> _kernels.PackedRows:
+    """The active weights in fewer bits, as ``matrix.values`` has it."""
+    scale = matrix.scale
+    if matrix.values == "int8" and matrix.steps is None:
+        return _kernels.PackedRows(packed_weights(matrix), "int8")
+    unscaled = packed_weights(replace(matrix, scale=None))
+    if matrix.steps is None:
+        return _kernels.PackedRows(unscaled, matrix.values, scale)
+    steps = matrix.steps if scale is None else matrix.steps * scale.reshape(-1, *(1,) * (matrix.steps.ndim - 1))
+    return _kernels.PackedRows(unscaled, matrix.values, steps, matrix.group)
 
 
 def _packed_from(matrix: WeightMatrix, stored: Floats) -> _kernels.SparseWeights:

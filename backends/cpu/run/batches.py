@@ -29,6 +29,7 @@ from sift_onnx.backends.lowering.specs import (
     Spec,
     Transposed,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
 __all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled", "moves_channels"]
 
@@ -105,6 +106,12 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
         case Attention():
             keys, values = others
             return keys == (*first[:-2], first[-1], first[-2]) and values[:-1] == first[:-1]
+        case CachedAttention(is_parted=is_parted):
+            tokens = 2 if is_parted else 1
+            return all(len(own) == len(first) and own[0] == first[0] and own[tokens] == first[tokens] for own in others)
+        case Rotated(heads_axis=axis):
+            rows = [own if axis is None or len(own) == 3 else _without(own, axis) for own in operands]
+            return rows[1] == rows[2] and all(a in (1, b) for a, b in zip(rows[1][:-1], rows[0][:-1], strict=True))
         case PixelCopy(follows=True) | LinearResize(follows=True):
             return others[0][:2] == first[:2]
         case Elementwise(broadcasts=True):
@@ -152,7 +159,7 @@ def _keeps_images(step: Step, region: Region) -> bool:
 
 def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     """Whether each of ``count`` images or rows of the result is made of the same one of the operands."""
-    if isinstance(step.spec, Attention):
+    if isinstance(step.spec, (Attention, CachedAttention)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False

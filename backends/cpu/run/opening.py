@@ -22,6 +22,7 @@ from sift_onnx.backends.cpu.lower.lowered_model import LoweredModel, ModelMetada
 from sift_onnx.backends.cpu.lower.plan import Region, lower
 from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect
 from sift_onnx.backends.cpu.lower.rates import rates_of
+from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
 from sift_onnx.backends.cpu.packed.cache import ModelKey, PackedCache
 from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
@@ -149,7 +150,7 @@ class _Opener:
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))
         is_timed = not self.options.deterministic and may_be_opened(graph)
-        plan = lower(graph, threads, setting, is_timed)
+        plan = lower(graph, threads, setting, is_timed, WEIGHT_VALUES[self.options.weight_values])
         inputs: tuple[TensorSpec, ...] = ()
         outputs: tuple[TensorSpec, ...] = ()
         if plan.parts:
@@ -173,7 +174,8 @@ class _Opener:
             self._program(part, weights, workspace, arrays)
             for part, weights in zip(plan.parts, lowered.weights, strict=True)
         ]
-        parts = Parts(programs, [spec.name for spec in lowered.outputs])
+        shapes = {name: read for part in plan.parts if isinstance(part, Subgraph) for name, read in part.shapes.items()}
+        parts = Parts(programs, [spec.name for spec in lowered.outputs], shapes)
         trials = self._trials(lowered, parts, graph) if lowered.is_timed else None
         return OpenedModel(lowered.metadata, lowered.inputs, lowered.outputs, placements, parts, trials)
 

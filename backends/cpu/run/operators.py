@@ -26,21 +26,27 @@ from sift_onnx.backends.lowering.specs import (
     Pool,
     Spec,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 from sift_onnx.errors import UsageError
 
-__all__ = ["build", "build_attention", "build_for_size", "enlarged"]
+__all__ = ["build", "build_attention", "build_cached_attention", "build_for_size", "enlarged"]
 
 
-def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, isa: str) -> _kernels.Op:
+def build(
+    spec: Spec, layout: Layout, weights: _kernels.SparseWeights | _kernels.PackedRows | None, isa: str
+) -> _kernels.Op:
     """The operator that does ``spec`` in ``layout``.
 
     Args:
         spec: anything but :class:`Reshaped`, for which there is nothing to do, what moves channels, which becomes
             copies (``schedule``), and what the functions below are for.
         layout: of operand and result.
-        weights: those of a convolution or matrix product; both layouts share them.
+        weights: those of a convolution or matrix product; both layouts share them. Packed rows are a product's.
         isa: instruction set.
     """
+    if isinstance(weights, _kernels.PackedRows):
+        assert isinstance(spec, Matmul)
+        return _kernels.Matmul(weights, spec.bias, activation=spec.activation, layout=layout, isa=isa)
     match spec:
         case Conv(pool=Pool() as pool) if weights is not None:
             return _kernels.PooledWinograd(
@@ -59,8 +65,6 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
                 **asdict(spec.geometry),
             )  # fmt: skip
         case Matmul() if weights is not None:
-            if layout == "planes":
-                return _kernels.Matmul(weights, spec.bias, activation=spec.activation, isa=isa)
             if multiplies_zeros(spec.weights) and _kernels.DenseProduct.suits(weights.rows, weights.columns):
                 return _kernels.DenseProduct(weights, spec.bias, activation=spec.activation, isa=isa)
             # Rows in lanes: the 1x1 convolution of images of one pixel.
@@ -93,6 +97,11 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
             return _kernels.GroupNormalization(
                 spec.scale, spec.shift, spec.groups, spec.epsilon, layout=layout, isa=isa
             )
+        case Rotated():
+            return _kernels.Rotate(
+                heads=spec.heads, depth=spec.depth, rotated=spec.rotated, is_interleaved=spec.is_interleaved,
+                has_angle_each=spec.has_angle_each, layout=layout,
+            )  # fmt: skip
         case LayerNormalization():
             return _kernels.LayerNormalization(
                 spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa
@@ -162,6 +171,28 @@ def build_attention(
         mask=mask,
         nan_to_zero=spec.nan_to_zero,
         layout=layout,
+        isa=isa,
+    )
+
+
+def build_cached_attention(
+    spec: CachedAttention, sequences: int, tokens: int, channels: Sequence[tuple[int, int]], isa: str
+) -> _kernels.Op:
+    """As :func:`build_attention`, with a cache and masks that come with each run."""
+    queries, keys, values = channels
+    return _kernels.CachedAttention(
+        sequences=sequences,
+        tokens=tokens,
+        heads=spec.heads,
+        key_heads=spec.key_heads,
+        depth=spec.depth,
+        value_depth=spec.value_depth,
+        scale=spec.scale,
+        queries=queries,
+        keys=keys,
+        values=values,
+        is_causal=spec.is_causal,
+        nan_to_zero=spec.nan_to_zero,
         isa=isa,
     )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate, region_estimate
@@ -18,6 +19,9 @@ __all__ = ["PartProgram", "PartTime", "Parts", "Shapes"]
 
 Array = npt.NDArray[Any]
 PartProgram = RegionProgram | OnnxRuntimeProgram
+# A value, and the first and the last of its axes.
+SizesRead = tuple[str, int, int | None]
+_NOTHING: Mapping[str, Array] = {}
 # Of what a part reads, by name.
 Shapes = dict[str, tuple[int, ...]]
 
@@ -34,18 +38,25 @@ class PartTime:
 
 @dataclass(frozen=True)
 class _Part:
-    """A program, what it reads and makes, and which values are not needed after it."""
+    """A program, what it reads and makes, and which values are not needed after it; sizes of values that it reads."""
 
     program: PartProgram
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dead: tuple[str, ...]
+    shapes: Mapping[str, SizesRead] = field(default_factory=dict)
+    sized: frozenset[str] = frozenset()
 
-    def run(self, values: dict[str, Array], times: list[StepTime] | None = None) -> None:
+    def run(
+        self, values: dict[str, Array], times: list[StepTime] | None = None, into: Mapping[str, Array] = _NOTHING
+    ) -> None:
         if isinstance(self.program, RegionProgram):
-            values.update(zip(self.outputs, self.program.run(values, times), strict=True))
-        else:
-            values.update(self.program.run_unchecked({name: values[name] for name in self.inputs}))
+            values.update(zip(self.outputs, self.program.run(values, times, into), strict=True))
+            return
+        feeds = {name: values[name] for name in self.inputs if name not in self.sized}
+        for name, (value, first, end) in self.shapes.items():
+            feeds[name] = np.array(values[value].shape[first:end], np.int64)
+        values.update(self.program.run_unchecked(feeds))
 
 
 class Parts:
@@ -56,20 +67,29 @@ class Parts:
         outputs: names of the model's outputs, in order.
     """
 
-    def __init__(self, programs: Sequence[PartProgram], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, programs: Sequence[PartProgram], outputs: Sequence[str], shapes: Mapping[str, SizesRead] | None = None
+    ) -> None:
+        """Put programs in order.
+
+        Args:
+            programs: what runs.
+            outputs: of the model.
+            shapes: inputs of sessions that are sizes of other values, by name.
+        """
         self.programs = tuple(programs)
         self.outputs = tuple(outputs)
-        self._parts = _with_lifetimes(self.programs, self.outputs)
+        self._parts = _with_lifetimes(self.programs, self.outputs, shapes or {})
         first = self.programs[0]
         self._only = first if len(self.programs) == 1 and isinstance(first, OnnxRuntimeProgram) else None
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The model's outputs for feeds that are known to fit."""
+    def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING) -> dict[str, Array]:
+        """The model's outputs for feeds that are known to fit; see :meth:`RegionProgram.run` for ``into``."""
         if self._only is not None:
             return self._only.run_unchecked(feeds)
         values = dict(feeds)
         for part in self._parts:
-            part.run(values)
+            part.run(values, None, into)
             for name in part.dead:
                 del values[name]
         return {name: values[name] for name in self.outputs}
@@ -114,18 +134,21 @@ class Parts:
         return {name: values[name] for name in self.outputs}, shapes
 
 
-def _with_lifetimes(programs: Sequence[PartProgram], outputs: Sequence[str]) -> tuple[_Part, ...]:
+def _with_lifetimes(
+    programs: Sequence[PartProgram], outputs: Sequence[str], shapes: Mapping[str, SizesRead]
+) -> tuple[_Part, ...]:
     parts: list[_Part] = []
     needed = set(outputs)
     for program in reversed(programs):
         if isinstance(program, RegionProgram):
-            region = program.region
-            reads = tuple(dict.fromkeys(name for name, _ in region.inputs if name not in region.constants))
-            made = region.outputs
+            reads, made, own = program.region.read, program.region.made, {}
         else:
-            reads = tuple(spec.name for spec in program.inputs)
+            own = {spec.name: shapes[spec.name] for spec in program.inputs if spec.name in shapes}
+            fed = [spec.name for spec in program.inputs if spec.name not in own]
+            reads = tuple(dict.fromkeys((*fed, *(name for name, _, _ in own.values()))))
             made = tuple(spec.name for spec in program.outputs)
         dead = tuple(name for name in dict.fromkeys((*reads, *made)) if name not in needed)
-        parts.append(_Part(program, reads, made, dead))
+        sized = frozenset(name for name, _, _ in own.values())
+        parts.append(_Part(program, reads, made, dead, own, sized))
         needed.update(reads)
     return tuple(reversed(parts))

@@ -189,11 +189,16 @@ class PlacedView:
         return _sums(positions) + self.offset, _sums(channels)
 
 
-def of_tokens(view: PlacedView) -> PlacedView:
-    """[sequences, tokens, channels] of [sequences, heads, tokens, depth], or of what has no axis of heads."""
+def of_tokens(view: PlacedView, heads_axis: int | None = 1) -> PlacedView:
+    """[sequences, tokens, channels] of [sequences, heads, tokens, depth], or of what has no axis of heads.
+
+    Heads may also come behind the tokens, as axis 2.
+    """
     if len(view.axes) == 3:
         return view
     sequences, heads, tokens, depth = view.axes
+    if heads_axis == 2:
+        heads, tokens = tokens, heads
     return replace(view, axes=(sequences, tokens, (*heads, *depth)))
 
 

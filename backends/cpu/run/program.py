@@ -21,6 +21,7 @@ from sift_onnx.backends.base import (
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lower.lowered_model import ModelMetadata
 from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME
+from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
 from sift_onnx.backends.cpu.run.opening import open_model
 from sift_onnx.backends.cpu.run.parts import PartProgram, PartTime
 from sift_onnx.backends.cpu.run.peak import Peak
@@ -43,12 +44,18 @@ _KNOWN = 64
 
 
 class CpuBackend(Backend):
-    """Sparse layers in kernels of this package, what surrounds them in the same layout, the rest in onnxruntime."""
+    """Sparse layers in kernels of this package, what surrounds them in the same layout, the rest in onnxruntime.
+
+    The preset says how weights of matrix products are held; see :class:`CpuProgram`.
+    """
 
     name = "cpu"
+    presets = tuple(WEIGHT_VALUES)
 
     def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> CpuProgram:
         """A program for ``model``; see :meth:`Backend.compile`. It runs at any batch and size that the model allows."""
+        if self.preset is not None:
+            options = replace(options, weight_values=self.preset)
         return CpuProgram(model, options)
 
 
@@ -64,7 +71,10 @@ class CpuProgram(Program):
     """
 
     def __init__(
-        self, model: ModelSource | Model, options: CompileOptions = DEFAULT_OPTIONS, pool: ThreadPool | None = None
+        self,
+        model: ModelSource | Model,
+        options: CompileOptions = DEFAULT_OPTIONS,
+        pool: ThreadPool | None = None,
     ) -> None:
         """Lower and pack ``model``; errors as :meth:`Backend.compile` has them.
 
@@ -72,7 +82,12 @@ class CpuProgram(Program):
             model: what to run.
             options: how.
             pool: threads of the kernels; None are those that all programs of as many threads share.
+
+        Raises:
+            UsageError: ``weight_values`` of the options is none that kernels take.
         """
+        if options.weight_values not in WEIGHT_VALUES:
+            raise UsageError(f"weight_values is {options.weight_values!r}; choose {', '.join(WEIGHT_VALUES)}")
         self._pool = pool_of(options.threads, pool)
         self.threads = self._pool.threads
         self.isa = selected_isa()
@@ -85,8 +100,14 @@ class CpuProgram(Program):
         self._latest = Route(self._parts)
         self._known: dict[tuple[Any, ...], Route] = {}
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them."""
+    def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them.
+
+        Args:
+            feeds: as there.
+            into: arrays that kernels may write caches to, by the names of outputs. They may be longer parts of the
+                memory that the past is in: then only what is new is written. What is returned says which were used.
+        """
         request = tuple([(name, array.shape, array.dtype) for name, array in feeds.items()])
         route = self._known.get(request)
         if route is None:
@@ -98,7 +119,7 @@ class CpuProgram(Program):
             if outputs is not None:
                 return outputs
         self._latest = route
-        return route.way.run(feeds)
+        return route.way.run(feeds, into or {})
 
     def _route(self, feeds: Mapping[str, Array]) -> tuple[Route, dict[str, Array] | None]:
         route, outputs = (Route(self._parts), None) if self._trials is None else self._trials.decide(feeds)
@@ -109,6 +130,12 @@ class CpuProgram(Program):
         """As :meth:`run`, and how long each part took, and each step of the regions."""
         _check(self.inputs, feeds)
         return self._route(feeds)[0].way.run_timed(feeds)
+
+    @property
+    def caches(self) -> frozenset[str]:
+        """Names of outputs that :meth:`run` can write into arrays of the caller's."""
+        regions = (part.region for part in self.parts if isinstance(part, RegionProgram))
+        return frozenset(name for region in regions for cache in region.caches for name in cache.written)
 
     @property
     def parts(self) -> tuple[PartProgram, ...]:

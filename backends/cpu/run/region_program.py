@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, is_scaled, moves_channels
+from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, cache_arrays, prepared_rows
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
 from sift_onnx.backends.cpu.run.quantized_operators import build_quantized
@@ -42,6 +43,7 @@ from sift_onnx.backends.lowering.specs import (
     Reshaped,
     result_dims,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, MaskPart
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -53,16 +55,20 @@ _Weights = _kernels.SparseWeights | _kernels.QuadWeights
 _KEPT = 32
 # Arrays from this size on are mapped separately by the system, which clears them.
 _POOLED_BYTES = 1 << 18
+# What a process can count on of a last-level cache that others share.
+_SHARED_CACHE_BYTES = 8 << 20
 # Specs whose operators are made for a size, by the schedule.
-_WITHOUT_OPERATOR = (Attention, LinearResize, PixelCopy)
+_WITHOUT_OPERATOR = (Attention, CachedAttention, LinearResize, PixelCopy)
+_NOTHING: Mapping[str, Array] = {}
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A region for one set of input shapes."""
+    """A region for one set of input shapes: its outputs and slabs; sequences, heads and new tokens of its caches."""
 
     outputs: tuple[tuple[tuple[int, ...], DType], ...]
     slabs: tuple[tuple[Slab, Schedule], ...]
+    scores: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,14 @@ class RegionProgram:
         self._workspace = workspace
         self._arrays = arrays
         self.isa = isa
-        self._weights: dict[int, _Weights] = dict(weights)
+        layers = [step.spec for step in region.steps if isinstance(step.spec, LinearLayer)]
+        # Of products, for few rows; see _rows_of.
+        self._rows = {i: rows for i, rows in weights.items() if isinstance(rows, _kernels.PackedRows)}
+        self._weights: dict[int, _Weights] = {
+            i: own for i, own in weights.items() if not isinstance(own, _kernels.PackedRows)
+        }
+        products = sum(spec.weights.size for spec in layers if isinstance(spec, Matmul))
+        self._in_one_form = DType.FLOAT32.itemsize * products > _SHARED_CACHE_BYTES
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
@@ -114,13 +127,21 @@ class RegionProgram:
         """In a forked child: a thread that it does not have may hold the lock. What it guards is whole at any time."""
         self._lock = threading.Lock()
 
-    def run(self, values: Mapping[str, Array], times: list[StepTime] | None = None) -> list[Array]:
-        """The region's outputs.
+    def run(
+        self,
+        values: Mapping[str, Array],
+        times: list[StepTime] | None = None,
+        into: Mapping[str, Array] = _NOTHING,
+    ) -> list[Array]:
+        """The region's outputs, and its caches; see :attr:`Region.made`.
 
         Args:
-            values: its inputs but the constants, among others, by name.
+            values: what it reads, among others, by name.
             times: to which the time of each operator is added.
+            into: arrays for the caches, by name, which may hold the past already.
         """
+        if self.region.prepared:
+            values = {**values, **prepared_rows(self.region.prepared, values, self._sizes_of(values))}
         constants = self.region.constants
         inputs = [
             _as_kernels_read(constants[name] if name in constants else values[name]) for name, _ in self.region.inputs
@@ -131,6 +152,7 @@ class RegionProgram:
         # Images and rows are consecutive in all of them but constants: a slab is a range of their elements.
         flat = [array.reshape(-1) for array in arrays]
         shared = [name in constants for name, _ in self.region.inputs] + [False] * len(outputs)
+        caches = self._caches(values, prepared, into) if self.region.caches else []
         begin = time.perf_counter()
         for slab, planned in prepared.slabs:
             views = [
@@ -140,17 +162,34 @@ class RegionProgram:
                 for array, is_shared in zip(flat, shared, strict=True)
             ]
             if times is None:
-                planned.sequence.run(self.pool, self._workspace, views)
+                planned.sequence.run(self.pool, self._workspace, views, caches=caches)
                 continue
             seconds = np.zeros(len(planned.steps))
             at = time.perf_counter() - begin
-            planned.sequence.run(self.pool, self._workspace, views, seconds)
+            planned.sequence.run(self.pool, self._workspace, views, seconds, caches=caches)
             for step, shape, layout, took in zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True):
                 times.append(StepTime(step, at, float(took), shape, layout))
                 at += float(took)
         if self._unpacked:
             self._release()
-        return outputs
+        return [*outputs, *(array for cache in caches for array in cache[2:4])]
+
+    def _caches(self, values: Mapping[str, Array], prepared: _Prepared, into: Mapping[str, Array]) -> list[CacheArrays]:
+        masks: dict[tuple[MaskPart, ...], Array] = {}
+
+        def new_array(sizes: tuple[int, ...]) -> Array:
+            return self._output(sizes, DType.FLOAT32)
+
+        return [
+            cache_arrays(names, values, scores, new_array, into, masks)
+            for names, scores in zip(self.region.caches, prepared.scores, strict=True)
+        ]
+
+    def _sizes_of(self, values: Mapping[str, Array]) -> dict[str, int]:
+        """What the names of sizes of values from outside stand for."""
+        known = ((symbols, values[name].shape) for name, symbols in self.region.symbols.items() if name in values)
+        pairs = (pair for symbols, shape in known for pair in zip(symbols, shape, strict=False))
+        return {symbol: size for symbol, size in pairs if isinstance(symbol, str)}
 
     def prepare(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
         """Schedules for inputs of ``sizes``; those of the shapes that came last are kept."""
@@ -169,6 +208,7 @@ class RegionProgram:
         """Bytes of weights that it holds, packed and not yet packed."""
         with self._lock:
             packed = sum(op.weight_bytes for op in self._ops.values())
+            packed += sum(rows.nbytes for rows in self._rows.values())
             return packed + sum(weights.nbytes for weights in self._weights.values())
 
     def flops(self, step: int, shape: Shape) -> float:
@@ -202,6 +242,9 @@ class RegionProgram:
         if isinstance(op, (_kernels.Winograd, _kernels.PooledWinograd)):
             pooled = ", pooled" if isinstance(op, _kernels.PooledWinograd) else ""
             return f"conv winograd {layout} tile {op.tile}x{op.tile}{pooled}"
+        if isinstance(op, _kernels.Matmul):
+            rows = self._rows[step]
+            return f"matmul {rows.form} of {rows.values} {layout}"
         if isinstance(op, _kernels.DenseProduct):
             algorithm = "strassen" if op.halves(shape) else "dense"
             return f"matmul {algorithm} {layout} tile {op.tile_rows}x1"
@@ -219,21 +262,47 @@ class RegionProgram:
     def _op(self, step: int, layout: Layout) -> _kernels.Op:
         found = self._ops.get((step, layout))
         if found is None:
-            weights = self._weights.get(step)
-            if weights is None and isinstance(self.region.steps[step].spec, (Conv, Matmul)):
-                # Released by now: unpack them from another layout's operator.
-                weights = next(op.source() for op in self._packing(step))
-                self._unpacked.add(step)
-            found = self._built(self.region.steps[step], layout, weights)
-            self._ops[step, layout] = found
+            found = self._ops[step, layout] = self._built(step, layout)
         return found
 
-    def _built(self, step: Step, layout: Layout, weights: _Weights | None) -> _kernels.Op:
+    def _built(self, index: int, layout: Layout) -> _kernels.Op:
+        step = self.region.steps[index]
+        spec = step.spec
         if step.dtype.is_bytes or step.result_dtype.is_bytes:
-            assert not isinstance(weights, _kernels.SparseWeights)
-            return build_quantized(step.spec, layout, weights, self.isa)
-        assert not isinstance(weights, _kernels.QuadWeights)
-        return build(step.spec, layout, weights, self.isa)
+            quads = self._weights.get(index)
+            assert not isinstance(quads, _kernels.SparseWeights)
+            return build_quantized(spec, layout, quads, self.isa)
+        rows = self._rows_of(index, layout) if isinstance(spec, Matmul) else None
+        weights = self._source(index) if rows is None and isinstance(spec, LinearLayer) else None
+        return build(spec, layout, weights if rows is None else rows, self.isa)
+
+    def _source(self, step: int) -> _kernels.SparseWeights:
+        """The weights of a layer as float32; unpacked, where they have been released."""
+        weights = self._weights.get(step)
+        assert not isinstance(weights, _kernels.QuadWeights)  # those have operators of bytes
+        if weights is None:
+            self._unpacked.add(step)
+            weights = self._rows[step].source() if step in self._rows else next(
+                op.source() for op in self._packing(step)
+            )  # fmt: skip
+        return weights
+
+    def _rows_of(self, step: int, layout: Layout) -> _kernels.PackedRows | None:
+        """The weights of a product as few rows need them; None where many rows are multiplied by another form.
+
+        Few rows wait for weights from memory, and have the form of the fewest bytes. Many rows have one of their own,
+        which is faster, and several times larger. Where the weights of all products are more than what stays in a
+        cache, few rows therefore make an end of it: from then on, many rows are multiplied by the form of few.
+        """
+        if step not in self._rows:
+            if layout != "planes":
+                return None
+            self._rows[step] = _kernels.PackedRows(self._source(step), isa=self.isa)
+            if self._in_one_form and self._ops.pop((step, "images16"), None) is not None:
+                self._prepared.clear()
+        rows = self._rows[step]
+        is_only = self._in_one_form or rows.values != "float32"
+        return rows if layout == "planes" or is_only else None
 
     def _packing(self, step: int) -> list[_kernels.Conv | _kernels.DenseProduct | _kernels.Matmul]:
         """The operators of a step whose weights can be had back."""
@@ -279,7 +348,13 @@ class RegionProgram:
                 own = dims if slab.is_all and not batch.is_flat else self._sizes_of_slab(sizes, dims, slab, batch)
                 made[key] = self._schedule(own, slab)
             slabs.append((slab, made[key]))
-        return _Prepared(outputs, tuple(slabs))
+        return _Prepared(outputs, tuple(slabs), tuple(self._scores(dims)))
+
+    def _scores(self, dims: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[int, int, int]]:
+        for step in self.region.steps:
+            if isinstance(step.spec, CachedAttention):
+                sizes = dims[step.output]
+                yield sizes[0], step.spec.heads, sizes[2 if step.spec.is_parted else 1]
 
     def _batch(self, sizes: Sequence[tuple[int, ...]], dims: Mapping[str, tuple[int, ...]]) -> Batch:
         """How the batch is cut; whole if not every image has its part of all values."""

@@ -11,7 +11,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.byte_calls import ByteCalls, is_on_quads, position_copy, positions_read
 from sift_onnx.backends.cpu.run.calls import Calls, Schedule, bytes_of, words_of
-from sift_onnx.backends.cpu.run.operators import build, build_attention, build_for_size
+from sift_onnx.backends.cpu.run.operators import build, build_attention, build_cached_attention, build_for_size
 from sift_onnx.backends.cpu.run.placed_views import (
     PlacedView,
     Shape,
@@ -43,6 +43,7 @@ from sift_onnx.backends.lowering.specs import (
     Reshaped,
     Sliced,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 from sift_onnx.errors import BackendError
 
 __all__ = ["Schedule", "schedule"]
@@ -132,6 +133,10 @@ class _Scheduler:
             self._pool_rows(index, step, step.spec)
         elif isinstance(step.spec, Attention):
             self._attend(index, step, step.spec)
+        elif isinstance(step.spec, CachedAttention):
+            self._attend_to_cache(index, step, step.spec)
+        elif isinstance(step.spec, Rotated):
+            self._rotate(index, step, step.spec)
         else:
             self._compute(index, step)
 
@@ -301,6 +306,45 @@ class _Scheduler:
         made = self.calls.call(op, operands[0].shape, read, key, step.dtype, index, name)
         heads = PlacedView.of(Stored(key, made, layout), (sequences, tokens, spec.heads, spec.value_depth))
         self.views[step.output] = by_head(heads, self.dims[step.output])
+
+    def _attend_to_cache(self, index: int, step: Step, spec: CachedAttention) -> None:
+        """Queries, keys and values of the new tokens are read in planes; a cache has no layout."""
+        operands, channels = [], []
+        sizes: Sizes = ()
+        for position in range(3):
+            view = of_tokens(self._view(step, position))
+            sizes = sizes or view.dims
+            whole, first = view.within_rows()
+            stored = self._operand(step, position, whole, "rows", "planes")
+            operands.append(stored)
+            channels.append((stored.shape[1], first))
+        sequences, tokens, _ = sizes
+        op = build_cached_attention(spec, sequences, tokens, channels, self.isa)
+        key = f"{step.output}:planes"
+        read = tuple(stored.key for stored in operands)
+        made = self.calls.call(op, operands[0].shape, read, key, step.dtype, index)
+        self._place_heads(step, Stored(key, made, "planes"), sizes[:2], spec.heads, 1 if spec.is_parted else None)
+
+    def _rotate(self, index: int, step: Step, spec: Rotated) -> None:
+        x, *angles = (self._view(step, position) for position in range(3))
+        x = of_tokens(x, spec.heads_axis)
+        sequences, tokens, _ = x.dims
+        layout = self.layout_of(sequences * tokens)
+        operands = [self._operand(step, 0, x, "rows", layout)]
+        for position, view in enumerate(angles, 1):
+            own = of_tokens(view, spec.heads_axis)
+            repeated = own.repeated((sequences, tokens, own.dims[-1]))
+            operands.append(self._operand(step, position, repeated, "rows", layout))
+        key = f"{step.output}:{layout}"
+        read = tuple(stored.key for stored in operands)
+        made = self.calls.call(self.op_of(index, layout), operands[0].shape, read, key, step.dtype, index)
+        self._place_heads(step, Stored(key, made, layout), (sequences, tokens), spec.heads, spec.heads_axis)
+
+    def _place_heads(self, step: Step, stored: Stored, rows: Sizes, heads: int, heads_axis: int | None) -> None:
+        """The result of an operator on rows of tokens, as the model has it."""
+        dims = self.dims[step.output]
+        view = PlacedView.of(stored, (*rows, heads, stored.shape[1] // heads))
+        self.views[step.output] = by_head(view, dims) if heads_axis == 1 else PlacedView.of(stored, dims)
 
     def _move(self, step: Step, spec: Moving) -> None:
         before, dims = self._view(step, 0), self.dims[step.output]

@@ -66,6 +66,7 @@ class InferenceSession:
         enable_profiling: bool = False,
         profile_file_prefix: str | None = None,
         pool: ThreadPool | None = None,
+        weight_values: str = "fp32",
         packed_cache: str | os.PathLike[str] | None = None,
         **others: Any,
     ) -> None:
@@ -85,6 +86,9 @@ class InferenceSession:
             profile_file_prefix: what the trace's file name begins with; ``sift_onnx_profile`` by default.
             pool: threads of the kernels, in place of ``threads``; None are those that all sessions of as many threads
                 share.
+            weight_values: how weights of matrix products are held that the model stores in float32. ``fp32`` keeps
+                their bits; ``bf16``, ``fp16`` and ``int8``, with a scale per output, round them, and take fewer bytes
+                from memory.
             packed_cache: folder in which lowered models are kept: the next session on the same model opens without
                 reading it. The entry ``sift.packed_cache`` of ``sess_options`` says the same. docs/cpu-executor.md has
                 what it trusts.
@@ -107,7 +111,9 @@ class InferenceSession:
         if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
             source = Model.load(source)
         cache = settings.packed_cache if packed_cache is None else packed_cache
-        options = CompileOptions(settings.threads, deterministic=settings.deterministic, packed_cache=cache)
+        options = CompileOptions(
+            settings.threads, deterministic=settings.deterministic, packed_cache=cache, weight_values=weight_values
+        )
         self._program = CpuProgram(source, options, pool)
         self._output_names = [spec.name for spec in self._program.outputs]
         self._prefix = profile_file_prefix or settings.profile_file_prefix or "sift_onnx_profile"

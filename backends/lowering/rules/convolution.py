@@ -70,7 +70,7 @@ def check_weights(node: NodeView, weights: WeightMatrix) -> None:
         NotLowered: they are of another type, or not finite: a zero that is left out would hide 0 x inf = NaN.
     """
     stored = np.dtype(weights.constant.dtype)
-    if stored != weights.dtype.numpy:
+    if stored != weights.dtype.numpy and weights.values == "float32":
         raise NotLowered(f"the weights {weights.name!r} are {stored}; the kernels are for {weights.dtype.numpy}")
     if weights.name in node.graph.not_finite:
         raise NotLowered(f"the weights {weights.name!r} hold NaN or infinity")

@@ -10,6 +10,7 @@ from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import (
     convolution,
+    decoding,
     elementwise,
     matrix,
     moving,
@@ -72,6 +73,8 @@ _RULES.add_table({
     "DequantizeLinear": quantize.dequantize,
     "QLinearConv": quantize.quantized_convolution,
     "QLinearMatMul": quantize.quantized_matmul,
+    "RotaryEmbedding": decoding.rotary_embedding,
+    "Attention": decoding.attention,
 })  # fmt: skip
 _RULES.add_table({
     "Gelu": elementwise.activation,
@@ -83,6 +86,9 @@ _RULES.add_table({
     **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu"), quantize.quantized_activation),
     "QLinearAveragePool": quantize.quantized_average,
     "QLinearConcat": quantize.quantized_concat,
+    "RotaryEmbedding": decoding.rotary_embedding,
+    "GroupQueryAttention": decoding.group_query_attention,
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), decoding.skip_normalization),
 }, MICROSOFT)  # fmt: skip
 # What takes bytes as it takes floats: it moves them, or takes the largest.
 _OF_BYTES = frozenset({

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.rules.convolution import check_weights
+from sift_onnx.backends.lowering.rules.product_weights import weight_matrix
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import Matmul
 from sift_onnx.backends.lowering.weights import WeightMatrix
@@ -46,29 +46,8 @@ def gemm(node: NodeView) -> Step:
 
 
 def _weights(node: NodeView, transposed: bool) -> WeightMatrix:
-    constant, is_transposed = _constant_matrix(node)
-    shape = tuple(int(n) for n in constant.shape)
-    if len(shape) != 2 or 0 in shape:
-        raise NotLowered(f"the second operand {node.input(1)!r} is no matrix, but {list(shape)}")
-    transposed ^= is_transposed
-    columns, rows = shape if transposed else shape[::-1]
-    if node.dims(0)[-1] != columns:
-        raise NotLowered(f"the operand's last axis is {node.dims(0)[-1]}, the matrix takes {columns}")
-    weights = WeightMatrix(constant, rows, columns, transposed)
+    weights = weight_matrix(node, transposed)
+    if node.dims(0)[-1] != weights.columns:
+        raise NotLowered(f"the operand's last axis is {node.dims(0)[-1]}, the matrix takes {weights.columns}")
     check_weights(node, weights)
     return weights
-
-
-def _constant_matrix(node: NodeView) -> tuple[gs.Constant, bool]:
-    """The constant, and whether a Transpose lies between it and the node, as exporters that fold nothing have it."""
-    constant = node.constant(1)
-    if constant is not None:
-        return constant, False
-    producer = node.graph.producers.get(node.input(1))
-    if producer is not None:
-        turn = node.graph.nodes[producer]
-        constant = node.graph.constants.get(turn.input[0]) if turn.op_type == "Transpose" else None
-        orders = [list(a.ints) for a in turn.attribute if a.name == "perm"] or [[1, 0]]
-        if constant is not None and orders == [[1, 0]]:
-            return constant, True
-    raise NotLowered(f"the second operand {node.input(1)!r} is {node.why_not_constant(1)}")

@@ -16,6 +16,7 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import Spec
+from sift_onnx.backends.lowering.specs.decoding import CacheNames
 
 __all__ = [
     "QUANTIZED",
@@ -53,6 +54,7 @@ class Step:
         mask: name of an array that is read as it is, outside of the kernels' layouts; empty if there is none.
         dtype: element type of the operands.
         result_dtype: of the result.
+        cache: arrays that are read and made outside of the kernels' layouts, and whose sizes change from run to run.
     """
 
     spec: Spec
@@ -64,6 +66,18 @@ class Step:
     mask: str = ""
     dtype: DType = DType.FLOAT32
     result_dtype: DType = DType.FLOAT32
+    cache: CacheNames | None = None
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Values that are read as they are, and so from outside the region."""
+        read = self.cache.read if self.cache is not None else ()
+        return (*((self.mask,) if self.mask else ()), *read, *(self.inputs if self.view == "array" else ()))
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Everything that it makes."""
+        return (self.output, *(self.cache.written if self.cache is not None else ()))
 
 
 def dims_of(graph: GraphView, name: str, known: Mapping[str, Dims]) -> Dims:

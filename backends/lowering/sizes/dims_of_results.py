@@ -23,7 +23,7 @@ _SAME_IMAGES = frozenset({
 })  # fmt: skip
 # The result has the sizes of the first operand.
 _SAME = ELEMENTWISE_UNARY | {
-    "Dropout", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax",
+    "Dropout", "LayerNormalization", "RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization", "Softmax",
 }  # fmt: skip
 
 

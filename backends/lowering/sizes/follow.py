@@ -32,6 +32,7 @@ class Sizes:
         inferred: Callable[[str], Dims | None],
         constants: Mapping[str, gs.Constant],
         evaluated: Mapping[str, npt.NDArray[Any]],
+        learned: Mapping[str, Dims] | None = None,
     ) -> None:
         """Follow sizes through a graph.
 
@@ -40,6 +41,7 @@ class Sizes:
             inferred: sizes that ONNX's inference has found, by name.
             constants: by name.
             evaluated: small tensors that the graph computes of constants and of sizes that are numbers, by name.
+            learned: sizes of values that are known otherwise.
         """
         self._known = known = KnownSizes(inferred, constants, evaluated)
         while True:
@@ -48,6 +50,8 @@ class Sizes:
                 if is_standard(node.domain) and node.output:
                     with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # it contradicts itself
                         _follow(known, node)
+                    if learned and node.output[0] in learned:
+                        known.know_dims(node.output[0], learned[node.output[0]])
             if len(known.fixed) == fixed:
                 break
             known.forget()

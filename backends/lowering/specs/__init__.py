@@ -2,6 +2,7 @@
 
 from sift_onnx.backends.lowering.specs.activations import NO_ACTIVATION, RELU, Activation
 from sift_onnx.backends.lowering.specs.attention import Attention
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
 from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Range, Repeated, Reshaped, Sliced, Transposed
@@ -29,6 +30,8 @@ __all__ = [
     "Activation",
     "Attention",
     "ByteTable",
+    "CacheNames",
+    "CachedAttention",
     "ChannelCombine",
     "ChannelScale",
     "Channels",
@@ -45,6 +48,7 @@ __all__ = [
     "LayerNormalization",
     "LinearLayer",
     "LinearResize",
+    "MaskPart",
     "Matmul",
     "Moving",
     "Pair",
@@ -59,8 +63,10 @@ __all__ = [
     "Range",
     "Repeated",
     "Reshaped",
+    "Rotated",
     "Sliced",
     "Spec",
+    "TableRows",
     "Transposed",
     "result_dims",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, broadcast, product, quotient
 from sift_onnx.backends.lowering.specs.attention import Attention
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated, TableRows
 from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Repeated, Reshaped, Sliced, Transposed, is_pair
@@ -39,6 +40,9 @@ Spec = (
     | LayerNormalization
     | GroupNormalization
     | Attention
+    | CachedAttention
+    | Rotated
+    | TableRows
     | Moving
     | Quantize
     | Dequantize
@@ -88,6 +92,11 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
         case Attention():
             return (*dims[:-1], spec.value_depth)
+        case CachedAttention():
+            return (*dims[:-1], spec.value_depth * (1 if spec.is_parted else spec.heads))
+        case TableRows():
+            rows = dims if spec.kind == "positions" else (*dims, spec.tokens)
+            return (*rows, spec.table.shape[1])
         case Reshaped(axes=axes) if axes is not None:
             target = [product(dims[slice(*axis)]) if is_pair(axis) else axis for axis in axes]
             rest = quotient(product(dims), product(size for size in target if size != -1))

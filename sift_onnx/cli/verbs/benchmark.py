@@ -54,6 +54,23 @@ class Batches(click.ParamType[Any]):
         return tuple(dict.fromkeys(batches))
 
 
+class PromptAndTokens(click.ParamType[Any]):
+    """``128,32``."""
+
+    name = "PROMPT,TOKENS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        parts = value.split(",")
+        counts = [int(part) for part in parts if part.isdigit()]
+        if len(parts) != 2 or len(counts) != 2 or counts[0] < 1 or counts[1] < 2:
+            self.fail(f"{value!r} is not of the form 128,32, with two new tokens at least", param, ctx)
+        if max(counts) > LARGEST_COUNT:
+            self.fail(f"{max(counts)} is above {LARGEST_COUNT}", param, ctx)
+        return counts[0], counts[1]
+
+
 @click.command(cls=Verb)
 @model_argument("models", type=FilePath(), metavar="MODEL...", nargs=-1, required=True)
 @click.option(
@@ -64,7 +81,8 @@ class Batches(click.ParamType[Any]):
     default=("onnxruntime",),
     show_default=True,
     shell_complete=files(".py", names=known_backends),
-    help="Back end to time on: cpu, onnxruntime, dataflow[:PRESET] (simulated), or FILE.py:CLASS for your own "
+    help="Back end to time on: cpu, cpu:VALUES (weights of products as bf16, fp16 or int8), onnxruntime, "
+    "dataflow[:PRESET] (simulated), or FILE.py:CLASS for your own "
     "(repeatable).",
 )
 @file_option(
@@ -75,6 +93,11 @@ class Batches(click.ParamType[Any]):
     help="Model to compare with; timed on the same back ends.",
 )
 @click.option("--batch", "batches", type=Batches(), help="Batch sizes, e.g. 1,64.  [default: the model's own, or 1]")
+@click.option(
+    "--decode",
+    type=PromptAndTokens(),
+    help="Time decoders with a cache: the first token after a prompt, then each of TOKENS new ones.",
+)
 @count_option("--threads", help="Threads.  [default: cores this process may use]")
 @number_option(
     "--seconds", Number(min=0, min_open=True, max=MOST_SECONDS), "Seconds to measure each run for.", default=3.0
@@ -100,6 +123,7 @@ def benchmark(
     backends: tuple[str, ...],
     baseline: str | None,
     batches: tuple[int, ...] | None,
+    decode: tuple[int, int] | None,
     threads: int | None,
     seconds: float,
     warmup: float,
@@ -122,6 +146,7 @@ def benchmark(
         sift-onnx benchmark wide.onnx --baseline resnet18.onnx --batch 1,64
         sift-onnx benchmark wide.onnx --backend cpu --backend onnxruntime --threads 4
         sift-onnx benchmark wide.onnx --backend cpu --max-latency-ms 50
+        sift-onnx benchmark decoder.onnx --backend cpu --backend onnxruntime --decode 128,32
         sift-onnx benchmark wide.onnx --backend cpu --streams 4 --rate 30
     """
     from sift_onnx.backends.base import CompileOptions, get_backend
@@ -130,7 +155,7 @@ def benchmark(
     from sift_onnx.cli import comparison
     from sift_onnx.records.benchmark import BenchmarkReport
     from sift_onnx.report.active_zeros import zeros_line
-    from sift_onnx.report.benchmark import place_lines, ratio_line, runs_table
+    from sift_onnx.report.benchmark import decodes_table, place_lines, ratio_line, runs_table
 
     if min_speedup is not None and baseline is None:
         raise UsageError("--min-speedup needs --baseline: faster than what?")
@@ -138,6 +163,15 @@ def benchmark(
     chosen = {name: get_backend(name) for name in backends}
     with status_line("reading models", verbosity):
         subjects = comparison.subjects_of(models, baseline, input_shapes)
+    if decode is not None:
+        from sift_onnx.cli.decode_comparison import compare_decoders
+
+        if max_latency_ms is not None or min_speedup is not None:
+            raise UsageError("--max-latency-ms and --min-speedup are about whole runs; leave them out with --decode")
+        decoded = compare_decoders(subjects, chosen, threads, batches or (1,), decode, seconds, seed, verbosity)
+        deliver(decoded, json_path, lambda found: [decodes_table(found.decodes or ()), *map(ratio_line, found.ratios)])
+        notes(verbosity, (), decoded.warnings)
+        return
     batches = batches or (comparison.own_batch(subjects),)
     for batch in batches:  # all of them, before any time is spent
         comparison.check_batch(subjects, batch)

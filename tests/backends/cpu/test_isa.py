@@ -70,9 +70,9 @@ def test_saved_state_counts_only_if_the_operating_system_enabled_xgetbv() -> Non
 @pytest.mark.parametrize(
     ("features", "isas"),
     [
-        (["avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"], ["avx512", "avx2", "portable"]),
-        (["avx2", "fma", "avx512f"], ["avx2", "portable"]),
-        (["avx", "avx2"], ["portable"]),
+        (["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"], ["avx512", "avx2", "portable"]),
+        (["avx2", "fma", "f16c", "avx512f"], ["avx2", "portable"]),
+        (["avx", "avx2", "fma"], ["portable"]),
         (["neon"], ["neon", "portable"]),
         ([], ["portable"]),
     ],

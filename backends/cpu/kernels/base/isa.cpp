@@ -39,6 +39,7 @@ constexpr std::array kFeatures{
     Feature{"avx512bw", &X86Registers::leaf7_ebx, 30, State::avx512},
     Feature{"avx512vl", &X86Registers::leaf7_ebx, 31, State::avx512},
     Feature{"avx512vbmi", &X86Registers::leaf7_ecx, 1, State::avx512},
+    Feature{"avx512_vbmi2", &X86Registers::leaf7_ecx, 6, State::avx512},
     Feature{"avx512_vnni", &X86Registers::leaf7_ecx, 11, State::avx512},
     Feature{"avx512_bf16", &X86Registers::leaf7_1_eax, 5, State::avx512},
     Feature{"avx512_fp16", &X86Registers::leaf7_edx, 23, State::avx512},
@@ -128,16 +129,16 @@ std::vector<std::string> cpu_features() {
 }
 
 std::vector<std::string> isas_of(const std::vector<std::string>& features) {
-  return supported({{"avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"}},
-                    {"avx2", {"avx2", "fma"}},
+  return supported({{"avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}},
+                    {"avx2", {"avx2", "fma", "f16c"}},
                     {"neon", {"neon"}}},
                    features);
 }
 
 std::vector<std::string> int8_isas_of(const std::vector<std::string>& features) {
-  return supported({{"avx512_vnni", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx2", "fma"}},
-                    {"avx_vnni", {"avx2", "fma", "avx_vnni"}},
-                    {"avx2_madd", {"avx2", "fma"}}},
+  return supported({{"avx512_vnni", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx2", "fma", "f16c"}},
+                    {"avx_vnni", {"avx2", "fma", "f16c", "avx_vnni"}},
+                    {"avx2_madd", {"avx2", "fma", "f16c"}}},
                    features);
 }
 

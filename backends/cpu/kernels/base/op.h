@@ -22,6 +22,7 @@
 #include <stdexcept>
 
 #include "base/dtype.h"
+#include "base/key_value_cache.h"
 
 namespace sift::cpu {
 
@@ -120,6 +121,13 @@ class Op {
   // `out` may be `others.second` where that has the output's shape; it may be `in` only where the operator is
   // elementwise.
   virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const = 0;
+
+  // Whether each run has a cache, which comes with `run_with_cache`.
+  virtual bool takes_cache() const { return false; }
+  virtual void run_with_cache(ThreadPool&, const Shape&, const float*, const Others&, const KeyValueCache&,
+                              float*) const {
+    throw std::logic_error("op: it takes no cache");
+  }
 };
 
 }  // namespace sift::cpu

@@ -35,6 +35,7 @@ Sequence::Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, s
     if (step.in.array == Place::kNowhere || step.out.array == Place::kNowhere) {
       throw std::invalid_argument("sequence: a step has no input or no output");
     }
+    cache_count_ += step.op->takes_cache() ? 1 : 0;
     const Layout layout = step.op->output_layout();
     check(step.in, element_count(step.shape, step.op->input_layout()), step.op->input_layout());
     check(step.out, element_count(step.op->output_shape(step.shape), layout), layout);
@@ -68,8 +69,12 @@ void Sequence::check_other(const Place& place, std::int64_t size, Layout layout)
   check(place, size, layout);
 }
 
-void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays,
-                   std::span<double> seconds) const {
+void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds,
+                   std::span<const KeyValueCache> caches) const {
+  if (caches.size() != cache_count_) {
+    throw std::invalid_argument("sequence: " + std::to_string(cache_count_) + " steps take a cache, and there are " +
+                                std::to_string(caches.size()));
+  }
   for (const Place& place : aligned_) {
     const float* const tensor = arrays[static_cast<std::size_t>(place.array)] + place.offset;
     if (reinterpret_cast<std::uintptr_t>(tensor) % 64 != 0) {
@@ -84,10 +89,16 @@ void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* cons
     if (place.array == Place::kNowhere) return nullptr;
     return (place.array == Place::kScratch ? scratch : arrays[static_cast<std::size_t>(place.array)]) + place.offset;
   };
+  auto cache = caches.begin();
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const SequenceStep& step = steps_[i];
     const Clock::time_point start = seconds.empty() ? Clock::time_point{} : Clock::now();
-    step.op->run(pool, step.shape, at(step.in), {at(step.second), at(step.third), at(step.mask)}, at(step.out));
+    const Others others{at(step.second), at(step.third), at(step.mask)};
+    if (step.op->takes_cache()) {
+      step.op->run_with_cache(pool, step.shape, at(step.in), others, *cache++, at(step.out));
+    } else {
+      step.op->run(pool, step.shape, at(step.in), others, at(step.out));
+    }
     if (!seconds.empty()) seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();
   }
 }

@@ -70,8 +70,9 @@ class Sequence {
 
   // `arrays` are the caller's, of at least `array_sizes()` floats. Throws std::invalid_argument, before anything is
   // run, where a tensor in NCHWn16 would not be aligned to 64 bytes in one of them. `seconds`, if not empty, has one
-  // element per step, to which the step's time is added.
-  void run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds) const;
+  // element per step, to which the step's time is added. `caches` has one for each step that takes a cache, in order.
+  void run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds,
+           std::span<const KeyValueCache> caches = {}) const;
 
  private:
   void check(const Place& place, std::int64_t size, Layout layout);
@@ -79,6 +80,7 @@ class Sequence {
 
   std::vector<SequenceStep> steps_;
   std::int64_t scratch_size_;
+  std::size_t cache_count_ = 0;  // steps whose operators take a cache
   std::vector<std::int64_t> array_sizes_;
   std::vector<bool> writes_;    // by array
   std::vector<Place> aligned_;  // in the caller's arrays

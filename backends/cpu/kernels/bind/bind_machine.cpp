@@ -13,6 +13,7 @@
 #include "base/aligned_buffer.h"
 #include "base/cache.h"
 #include "base/isa.h"
+#include "base/read_loop.h"
 #include "base/thread_pool.h"
 #include "bind/binding_types.h"
 #include "bind/bindings.h"
@@ -88,6 +89,16 @@ void bind_machine(nb::module_& module) {
       "pool"_a, "iterations"_a, "isa"_a = "", nb::kw_only(), "load"_a = false,
       "Do nothing but multiply-adds on every thread, for timing the machine's peak; returns how many operations. Their "
       "operands are in registers, or, with `load`, one of each is loaded from the first-level cache.");
+
+  module.def(
+      "read_memory",
+      [](ThreadPool& pool, const nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& memory) {
+        const Unlocked unlocked;
+        return read_all(pool, {memory.data(), memory.size()});
+      },
+      "pool"_a, "memory"_a,
+      "Read all of the memory once by a plain loop on every thread, for timing; returns the exclusive or of its "
+      "words.");
 
   nb::class_<ThreadPool>(module, "ThreadPool", "Threads that operators share loops with.")
       .def(nb::init<int>(), nb::call_guard<Unlocked>(), "threads"_a, "Threads, at least one, counts the calling one.")

@@ -13,11 +13,13 @@
 #include "bind/binding_types.h"
 #include "bind/bindings.h"
 #include "ops/attention.h"
+#include "ops/cached_attention.h"
 #include "ops/elementwise.h"
 #include "ops/global_pool.h"
 #include "ops/normalize.h"
 #include "ops/rearrange.h"
 #include "ops/reorder.h"
+#include "ops/rotate.h"
 #include "ops/window_op.h"
 
 namespace sift::cpu {
@@ -54,6 +56,26 @@ void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn&
                       other_operand(mask, other.mask, Layout::nchw, "mask")};
   const Unlocked unlocked;
   op.run(pool, shape, in.data(), others, out.data());
+}
+
+void init_cached_attention(CachedAttention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
+                           std::int64_t key_heads, std::int64_t depth, std::int64_t value_depth, float scale,
+                           const Pair& queries, const Pair& keys, const Pair& values, bool is_causal, bool nan_to_zero,
+                           const std::string& isa) {
+  const auto channels = [](const Pair& pair) { return HeadChannels{std::get<0>(pair), std::get<1>(pair)}; };
+  const CachedAttentionOptions options{.sequences = sequences,
+                                       .tokens = tokens,
+                                       .heads = heads,
+                                       .key_heads = key_heads,
+                                       .depth = depth,
+                                       .value_depth = value_depth,
+                                       .scale = scale,
+                                       .queries = channels(queries),
+                                       .keys = channels(keys),
+                                       .values = channels(values),
+                                       .is_causal = is_causal,
+                                       .nan_to_zero = nan_to_zero};
+  new (self) CachedAttention(options, kernels_of(isa));
 }
 
 void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
@@ -223,6 +245,26 @@ void bind_ops(nb::module_& module) {
           "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
           "each with (channels, first channel of the first head). The mask, of the sizes given, is added to the "
           "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1.");
+
+  nb::class_<CachedAttention, Op>(module, "CachedAttention", "Attention to a cache that new tokens are appended to.")
+      .def(
+          "__init__", &init_cached_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "key_heads"_a,
+          "depth"_a, "value_depth"_a, "scale"_a, "queries"_a, "keys"_a, "values"_a, "is_causal"_a = false,
+          "nan_to_zero"_a = false, "isa"_a = "",
+          "As Attention, of new tokens in planes; how many tokens the cache has, and the mask, come with each run of a "
+          "Sequence.");
+
+  nb::class_<Rotate, Op>(module, "Rotate", "Pairs of channels of each head, turned by an angle of the token.")
+      .def(
+          "__init__",
+          [](Rotate* self, std::int64_t heads, std::int64_t depth, std::int64_t rotated, bool is_interleaved,
+             bool has_angle_each, const std::string& layout) {
+            const Layout lies = named(kLayouts, layout, "layout");
+            new (self) Rotate({heads, depth, rotated, is_interleaved, has_angle_each, lies});
+          },
+          nb::kw_only(), "heads"_a, "depth"_a, "rotated"_a, "is_interleaved"_a = false, "has_angle_each"_a = false,
+          "layout"_a = "images16",
+          "Second and third operand are cosines and sines, one for each pair of a token, or one for each channel.");
 
   nb::class_<Reorder, Op>(module, "Reorder", "From one layout into the other.")
       .def(

@@ -18,6 +18,7 @@
 #include "conv/winograd.h"
 #include "products/dense_product.h"
 #include "products/matmul.h"
+#include "weights/packed_rows.h"
 #include "weights/sparse_weights.h"
 
 namespace sift::cpu {
@@ -46,6 +47,11 @@ constexpr Names<WeightForm, 6> kWeightForms{{{"csr", WeightForm::csr},
                                              {"csr_pairs", WeightForm::csr_pairs},
                                              {"dense", WeightForm::dense},
                                              {"code", WeightForm::code}}};
+
+constexpr Names<ValueType, 4> kValueTypes{{{"float32", ValueType::float32},
+                                           {"bfloat16", ValueType::bfloat16},
+                                           {"float16", ValueType::float16},
+                                           {"int8", ValueType::int8}}};
 
 int threads_of(int threads) {
   if (threads < 1) throw std::invalid_argument("conv: threads must be positive");
@@ -228,20 +234,60 @@ void bind_products(nb::module_& module) {
       .def(
           "release_source", [](const DenseProduct&) { return true; }, "As that of Conv; there is no share to give up.");
 
-  nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of row-major matrices.")
+  nb::class_<PackedRows>(module, "PackedRows", "Weights of a matrix product, packed for any number of rows of x.")
       .def(
           "__init__",
-          [](Matmul* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
+          [](PackedRows* self, const SparseWeights& weights, const std::string& values,
+             const std::optional<FloatsIn>& scales, std::int64_t group, const std::string& isa) {
+            const ValueType type = named(kValueTypes, values, "type of values");
+            const Unlocked unlocked;
+            const bool spreads = kernels_of(isa).vec_bytes > 16;
+            new (self) PackedRows(PackedRows::pack(weights, type, {vector_of(scales), group}, spreads));
+          },
+          "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0, "isa"_a = "",
+          "Values are 'float32', 'bfloat16', 'float16' or 'int8', rounded to the nearest; int8 without scales gets one "
+          "per row. Scales are [rows], or [rows][groups] of so many columns, which must be a multiple of 16; int8 "
+          "weights must be whole numbers then. Where a weight is too large for float16, all are float32. Lists of "
+          "float32 are "
+          "chosen at any density where the instruction set has nothing to spread values with. Keeps no "
+          "reference to the weights.")
+      .def_prop_ro("rows", &PackedRows::rows, "Rows of the matrix.")
+      .def_prop_ro("columns", &PackedRows::columns, "Columns of the matrix.")
+      .def_prop_ro("nnz", &PackedRows::nnz, "Number of active weights.")
+      .def_prop_ro("nbytes", &PackedRows::bytes, "Bytes of memory.")
+      .def_prop_ro("form", &PackedRows::form, "'bitmap', 'dense' or 'list'.")
+      .def_prop_ro(
+          "values", [](const PackedRows& packed) { return name_of(kValueTypes, packed.type()); }, "Type of the values.")
+      .def(
+          "source", [](const PackedRows& packed) { return std::make_shared<SparseWeights>(packed.source()); },
+          nb::call_guard<Unlocked>(), "The weights as float32, with their scales.");
+
+  nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of matrices.")
+      .def(
+          "__init__",
+          [](Matmul* self, std::shared_ptr<const PackedRows> weights, const std::optional<FloatsIn>& bias,
+             const ActivationSpec& activation, const std::string& layout, const std::string& isa, bool extended) {
+            const MatmulOptions options{.activation = activation_of(activation),
+                                        .layout = named(kLayouts, layout, "layout"),
+                                        .extended = extended};
+            const Unlocked unlocked;
+            new (self) Matmul(std::move(weights), vector_of(bias), options, kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "planes",
+          "isa"_a = "", "extended"_a = true,
+          "For inputs of shape (m, columns, 1, 1). Operators of the same PackedRows share them. An extended one has "
+          "instructions beyond its instruction set, where this machine has them.")
+      .def(
+          "__init__",
+          [](Matmul* self, const SparseWeights& weights, const std::optional<FloatsIn>& bias,
              const ActivationSpec& activation, const std::string& isa) {
             const Unlocked unlocked;
-            new (self) Matmul(std::move(weights), vector_of(bias), activation_of(activation), kernels_of(isa));
+            new (self) Matmul(weights, vector_of(bias), activation_of(activation), kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "isa"_a = "",
-          "For inputs of shape (m, columns, 1, 1).")
-      .def("source", &Matmul::source, nb::call_guard<Unlocked>(), "The weights; unpacked if they were given up.")
-      .def("release_source", &Matmul::release_source, nb::call_guard<Unlocked>(),
-           "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
-           "from the packed form. False, and nothing given up, before that.");
+          "Packs the weights as float32, row-major x. Keeps no reference to them.")
+      .def("source", &Matmul::source, nb::call_guard<Unlocked>(), "The weights, out of what was packed of them.")
+      .def("release_source", [](const Matmul&) { return true; }, "As that of Conv; there is no share to give up.");
 }
 
 }  // namespace sift::cpu

@@ -2,7 +2,9 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <optional>
@@ -94,8 +96,64 @@ float* array_of(nb::handle item, std::size_t number, std::int64_t size, const ch
   return const_cast<float*>(array.data());
 }
 
+using CacheIn = nb::ndarray<const float, nb::ndim<4>, nb::device::cpu>;
+using CacheOut = nb::ndarray<float, nb::ndim<4>, nb::device::cpu>;
+using MaskIn = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using CacheSpec = std::tuple<CacheIn, CacheIn, CacheOut, CacheOut, std::optional<IndicesIn>, std::optional<MaskIn>>;
+
+// Rows of one head lie one after the other, and sequences and heads anywhere.
+template <typename Float, typename Array>
+CachePlace<Float> cache_place(const Array& array) {
+  const bool in_order =
+      array.size() == 0 || ((array.shape(3) == 1 || array.stride(3) == 1) &&
+                            (array.shape(2) == 1 || array.stride(2) == static_cast<std::int64_t>(array.shape(3))));
+  if (!in_order || !is_aligned(array)) {
+    throw std::invalid_argument("sequence: the rows of a cache must be aligned, one after the other");
+  }
+  return {array.data(), array.stride(0), array.stride(1)};
+}
+
+template <typename First, typename Second>
+bool are_alike(const First& first, const Second& second, std::initializer_list<std::size_t> axes) {
+  return std::all_of(axes.begin(), axes.end(),
+                     [&](std::size_t axis) { return first.shape(axis) == second.shape(axis); });
+}
+
+KeyValueCache cache_of(const CacheSpec& spec) {
+  const auto& [past_keys, past_values, keys, values, past_of, mask] = spec;
+  if (!are_alike(past_keys, past_values, {0, 1, 2}) || !are_alike(keys, values, {0, 1, 2}) ||
+      !are_alike(past_keys, keys, {0, 1, 3}) || !are_alike(past_values, values, {3})) {
+    throw std::invalid_argument("sequence: keys and values of a cache do not fit each other");
+  }
+  const auto size = [](const auto& array, std::size_t axis) { return static_cast<std::int64_t>(array.shape(axis)); };
+  KeyValueCache cache{};
+  cache.past_keys = cache_place<const float>(past_keys);
+  cache.past_values = cache_place<const float>(past_values);
+  cache.keys = cache_place<float>(keys);
+  cache.values = cache_place<float>(values);
+  cache.sequences = size(keys, 0);
+  cache.heads = size(keys, 1);
+  cache.depth = size(keys, 3);
+  cache.value_depth = size(values, 3);
+  cache.past = size(past_keys, 2);
+  cache.total = size(keys, 2);
+  if (past_of) {
+    if (past_of->size() != keys.shape(0)) throw std::invalid_argument("sequence: one length per sequence of a cache");
+    cache.past_of = past_of->data();
+  }
+  if (mask) {
+    cache.mask = mask->data();
+    cache.mask_sequences = size(*mask, 0);
+    cache.mask_heads = size(*mask, 1);
+    cache.mask_queries = size(*mask, 2);
+    cache.mask_keys = size(*mask, 3);
+  }
+  return cache;
+}
+
 void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace,
-                  const nb::typed<nb::sequence, FloatsIn>& arrays, const std::optional<Seconds>& seconds) {
+                  const nb::typed<nb::sequence, FloatsIn>& arrays, const std::optional<Seconds>& seconds,
+                  const std::vector<CacheSpec>& caches) {
   const auto sizes = sequence.array_sizes();
   if (nb::len(arrays) != sizes.size()) throw std::invalid_argument("sequence: one array per size");
   std::vector<float*> pointers;
@@ -113,8 +171,11 @@ void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspa
     throw std::invalid_argument("sequence: one time per step");
   }
   const std::span<double> times = seconds ? std::span<double>{seconds->data(), seconds->size()} : std::span<double>{};
+  std::vector<KeyValueCache> found;
+  found.reserve(caches.size());
+  for (const CacheSpec& spec : caches) found.push_back(cache_of(spec));
   const Unlocked unlocked;
-  sequence.run(pool, workspace, pointers, times);
+  sequence.run(pool, workspace, pointers, times, found);
 }
 
 using FloatArray = nb::ndarray<nb::numpy, float, nb::device::cpu>;
@@ -153,9 +214,12 @@ void bind_sequence(nb::module_& module) {
            "A step is (op, shape of its input, input, (second operand, third operand, mask), output). Operands are "
            "places, (index of an array or -1 for scratch memory, offset in floats); None for those that are not there.")
       .def("run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, nb::arg("seconds").noconvert() = nb::none(),
-           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Thread-safe. Arrays are "
-           "of "
-           "float32, or of bytes (uint8, int8), whose sizes are counted in words of four, rounded up.")
+           nb::arg("caches").noconvert() = nb::list(),
+           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Arrays are of float32, or "
+           "of bytes (uint8, int8), whose sizes are counted in words of four, rounded up. Each step that takes a cache "
+           "has one of `caches`: keys and values of the past, those after the run, of (sequences, heads, tokens, depth), "
+           "which may lie where the past ones do; the tokens of each sequence's past where they differ, and a mask of "
+           "(sequences, heads, new tokens, tokens), or None. Thread-safe.")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
 }
 

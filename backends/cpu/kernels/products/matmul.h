@@ -1,4 +1,8 @@
-// activation(x weights^T + bias + second) of row-major matrices: x [m][columns], y [m][rows].
+// activation(x weights^T + bias + second): x [m][columns], y [m][rows], row-major or with 16 rows of x in the lanes.
+//
+// Up to 16 rows of x are multiplied by the weights as they are packed, which come from memory once. For more, some rows
+// of the weights at a time become lists in the second-level cache, by which all rows of x are multiplied: weights have
+// one form in memory whatever comes.
 #pragma once
 
 #include <cstdint>
@@ -6,64 +10,57 @@
 #include <vector>
 
 #include "base/activation.h"
-#include "base/fork_safe_mutex.h"
 #include "base/op.h"
-#include "conv/conv.h"
+#include "simd/kernel_table.h"
+#include "weights/packed_rows.h"
 #include "weights/sparse_weights.h"
 
 namespace sift::cpu {
 
-// For up to 16 rows the weights stream past once, 6 bytes per non-zero, and the rows lie interleaved in the cache. For
-// more, rows become lanes, and the product is a 1x1 convolution in NCHWn16; a chain of products is better built of
-// such convolutions, which need no reordering in between.
+struct MatmulOptions {
+  Activation activation;
+  Layout layout = Layout::nchw;
+  bool extended = true;  // instructions beyond the instruction set, where the machine has them
+};
+
 class Matmul final : public Op {
  public:
-  Matmul(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, Activation activation,
+  // Of weights that other operators share. Throws std::invalid_argument for a bias that has not one value per row.
+  Matmul(std::shared_ptr<const PackedRows> weights, std::vector<float> bias, const MatmulOptions& options,
          const KernelTable& kernels);
+  // Packs them, as float32. Keeps no reference to `weights`.
+  Matmul(const SparseWeights& weights, std::vector<float> bias, Activation activation, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;
-  Layout input_layout() const override { return Layout::nchw; }
+  Layout input_layout() const override { return options_.layout; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
   std::int64_t weight_bytes() const override;
 
-  // As Conv's: both forms of the weights, that for few rows and that for many, can be made from each other.
-  bool release_source() const;
+  // The weights, out of what was packed of them.
   std::shared_ptr<const SparseWeights> source() const;
 
  private:
-  // Columns [first, first + 65536), so that a column's index takes 16 bits.
-  struct Slice {
-    std::int64_t first = 0;
-    std::vector<std::uint32_t> starts;
-    std::vector<std::uint16_t> columns;
-    std::vector<float> values;
-  };
-  // The weights as they stream past few rows.
-  struct Few {
-    std::vector<Slice> slices;
-    std::vector<std::int64_t> chunks;  // bounds of rows with about equal numbers of non-zeros
-  };
-
-  // Made when first needed.
-  std::shared_ptr<const Few> few() const;
-  std::shared_ptr<const Conv> many() const;
-  std::shared_ptr<const SparseWeights> locked_source() const;
-  std::shared_ptr<const Few> make_few(const SparseWeights& weights) const;
-  SparseWeights unpack(const Few& few) const;
-
+  struct Few;
   void run_few(ThreadPool& pool, std::int64_t m, const float* in, const float* second, float* out) const;
+  void multiply_lists(const Few& few, std::int64_t begin, std::int64_t end) const;
+  void finish_few(const Few& few, const float* second, std::int64_t begin, std::int64_t end, float* out) const;
 
-  std::int64_t rows_;
-  std::int64_t columns_;
-  std::int64_t nnz_;
-  std::vector<float> bias_;
-  Activation activation_;
+  // In NCHWn16, of `blocks` blocks of 16 rows of x.
+  void run_many(ThreadPool& pool, std::int64_t blocks, const float* in, const float* second, float* out) const;
+  struct Tiles;
+  struct ListedRows;
+  Tiles tiles_for(std::int64_t blocks) const;
+  void list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t slice, ListedRows& listed) const;
+  static void make_dense(std::int64_t columns, std::uint32_t column_bytes, ListedRows& listed);
+  static void make_sell(std::size_t together, std::uint16_t behind, ListedRows& listed);
+  void run_rows(const Tiles& tiles, std::int64_t first_row, const float* panels, const float* second, float* out) const;
+
+  std::shared_ptr<const PackedRows> weights_;
+  bool owns_weights_;
+  std::vector<float> bias_;  // [rows, in whole fours]
+  MatmulOptions options_;
   const KernelTable& kernels_;
-
-  mutable ForkSafeMutex mutex_;
-  mutable std::shared_ptr<const SparseWeights> weights_;  // null once released; then one of the others is not
-  mutable std::shared_ptr<const Few> few_;
-  mutable std::shared_ptr<const Conv> many_;
+  const PackedRowKernels& packed_kernels_;
 };
 
 }  // namespace sift::cpu

@@ -1,12 +1,20 @@
 #include "simd/kernel_table.h"
 
+#include <algorithm>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "base/isa.h"
 
 namespace sift::cpu {
 
 #if defined(SIFT_HAS_X86)
 namespace avx512 {
 const KernelTable* kernels();
+}
+namespace avx512_vbmi2 {
+const PackedRowKernels* packed_row_kernels();
 }
 namespace avx2 {
 const KernelTable* kernels();
@@ -32,6 +40,20 @@ const KernelTable* find_kernels(const char* isa) {
 #endif
   if (name == "portable") return portable::kernels();
   return nullptr;
+}
+
+const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, bool extended) {
+#if defined(SIFT_HAS_X86)
+  // Asked once, as CPUID takes long in a virtual machine.
+  static const bool has_extensions = [] {
+    const std::vector<std::string> features = isa::cpu_features();
+    return std::ranges::all_of(std::vector<std::string>{"avx512_vbmi2", "avx512_vnni"}, [&](const std::string& needed) {
+      return std::ranges::find(features, needed) != features.end();
+    });
+  }();
+  if (extended && has_extensions && &kernels == avx512::kernels()) return *avx512_vbmi2::packed_row_kernels();
+#endif
+  return kernels.packed_rows;
 }
 
 }  // namespace sift::cpu

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "base/activation.h"
+#include "simd/packed/row_kernels.h"
 #include "simd/train/lane_kernels.h"
 
 namespace sift::cpu {
@@ -429,9 +430,15 @@ struct KernelTable {
   void (*dense_finish)(DenseFinishArgs);
 
   void (*attend)(const AttentionArgs&);
+  // Keys and values in rows, each as many floats apart as its stride says.
+  void (*attend_rows)(const AttentionArgs&);  // blocks of queries out of `panel`; the result is in `sums`
+  void (*attend_row)(const AttentionArgs&);   // one query out of `panel`, [depth]
   std::int64_t most_query_blocks;
 
   LaneKernels lanes;
+
+  // What every machine with this instruction set runs; see packed_row_kernels.
+  PackedRowKernels packed_rows;
 
   // even[i] = from[2 i], odd[i] = from[2 i + 1].
   void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);
@@ -449,5 +456,9 @@ struct KernelTable {
 
 // Null if the kernels for this instruction set are not in this build.
 const KernelTable* find_kernels(const char* isa);
+
+// Those of `kernels`; if `extended`, those with instructions beyond avx512, where that is its instruction set and this
+// machine has them.
+const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, bool extended);
 
 }  // namespace sift::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "simd/attention.h"
+#include "simd/cached_attention.h"
 #include "simd/dense_tile.h"
 #include "simd/elementwise.h"
 #include "simd/epilogue.h"
@@ -9,6 +10,8 @@
 #include "simd/kernel_table.h"
 #include "simd/narrow_rows.h"
 #include "simd/normalize.h"
+#include "simd/packed/list.h"
+#include "simd/packed/multiply.h"
 #include "simd/peak.h"
 #include "simd/pool_tile.h"
 #include "simd/rearrange.h"
@@ -61,6 +64,8 @@ const KernelTable* kernels() {
       .lane_magnitudes = &lane_magnitudes,
       .dense_finish = &dense_finish,
       .attend = [](const AttentionArgs& args) { attend(args); },
+      .attend_rows = [](const AttentionArgs& args) { attend_rows(args); },
+      .attend_row = &attend_row,
       .most_query_blocks = kMostQueryBlocks,
       .lanes = {.add_moments = &add_moments,
                 .batch_norm = &batch_norm,
@@ -76,6 +81,7 @@ const KernelTable* kernels() {
                 .layer_norm = &layer_norm,
                 .layer_norm_gradient = &layer_norm_gradient,
                 .activation = &lane_activation},
+      .packed_rows = {.operands = &natural_operands, .multiply = &multiply_packed, .list = &list_packed},
       .split_pairs = &split_pairs,
       .copy_blocks = &copy_blocks,
       .weight_gradient = &weight_gradient,

@@ -23,7 +23,7 @@ KINDS = ("product", "small product", "attention", "pointwise", "window", "window
 
 def side(gflops, gigabytes, step=0.0, call=0.0, turn=0.0):
     flops = {kind: Grid((1.0,), (1.0,), ((gflops,),)) for kind in KINDS}
-    nbytes = {kind: Grid((1.0,), (1.0,), ((gigabytes,),)) for kind in ("elementwise", "activation", "border")}
+    nbytes = {kind: Grid((1.0,), (1.0,), ((gigabytes,),)) for kind in ("elementwise", "activation", "border", "memory")}
     return Entry("avx512", 1, 100.0, flops, nbytes, step, call, turn)
 
 
@@ -55,6 +55,36 @@ def test_kernels_skip_zeros_and_onnxruntime_does_not():
 def test_weights_that_are_nearly_dense_are_multiplied_with_their_zeros():
     found = region_estimate([product(0.9)], {"x": (5, 100)}, ["y"], RATES)
     assert found.kernels == pytest.approx(2 * found.onnxruntime)
+
+
+def test_values_of_fewer_bits_have_rates_of_their_own_where_they_were_measured():
+    step = product(0.1)
+    narrow = replace(step, spec=replace(step.spec, weights=replace(step.spec.weights, values="int8")))
+    flops = {**RATES.kernels.flops, "product int8": Grid((1.0,), (1.0,), ((200.0,),))}
+    rates = replace(RATES, kernels=replace(RATES.kernels, flops=flops))
+    plain, unmeasured, found = (
+        region_estimate([own], {"x": (1, 100)}, ["y"], known)
+        for own, known in ((step, rates), (narrow, RATES), (narrow, rates))
+    )
+    assert unmeasured == plain
+    assert found.kernels == pytest.approx(plain.kernels / 4)
+    assert found.onnxruntime == plain.onnxruntime
+
+
+def test_weights_past_the_caches_take_as_long_as_memory_does():
+    fast = replace(RATES, onnxruntime=side(1e9, 10.0), kernels=side(1e9, 10.0))
+    step = product(0.1, rows=2000, columns=2000)
+    found = region_estimate([step], {"x": (1, 2000)}, ["y"], fast)
+    assert found.onnxruntime == pytest.approx(4 * 2000 * 2000 / 10e9)
+    assert found.kernels == pytest.approx((1 / 8 + 4 * 0.1) * 2000 * 2000 / 10e9)
+
+
+def test_onnxruntime_gains_from_int8_weights_that_the_file_has():
+    step = product(0.1)
+    stored = replace(step.spec.weights, values="int8", is_stored=True)
+    found = region_estimate([replace(step, spec=replace(step.spec, weights=stored))], {"x": (1, 100)}, ["y"], RATES)
+    plain = region_estimate([step], {"x": (1, 100)}, ["y"], RATES)
+    assert (found.kernels, found.onnxruntime) == (plain.kernels, plain.onnxruntime / 4)
 
 
 @pytest.mark.parametrize(("images", "kind"), [(1, "window"), (11, "window"), (12, "window in lanes")])

@@ -166,7 +166,7 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
       check(y[i] == std::numeric_limits<float>::lowest(), "pooled padding, " + isa);
     }
   }
-  run(Matmul(weights, {}, {}, kernels), pool, kernels, {0, 300}, nothing, nullptr);
+  run(Matmul(*weights, {}, {}, kernels), pool, kernels, {0, 300}, nothing, nullptr);
   run(DenseProduct(*weights, {}, {}, kernels), pool, kernels, {0, 300}, nothing, nullptr);
 }
 

@@ -32,8 +32,7 @@ void test_matmul(Random& random, ThreadPool& pool, const KernelTable& kernels, c
   std::vector<float> weights(static_cast<std::size_t>(rows * columns));
   for (float& weight : weights) weight = random.chance(0.2) ? random.value() : 0.0F;
   Tensor in = random_tensor(random, shape.n * columns);
-  const Matmul matmul(std::make_shared<const SparseWeights>(SparseWeights::from_dense(rows, columns, weights)), {}, {},
-                      kernels);
+  const Matmul matmul(SparseWeights::from_dense(rows, columns, weights), {}, {}, kernels);
   Tensor y = run(matmul, pool, kernels, shape, in, nullptr);
   check_product(weights, shape, in, y, 1e-4, "matmul, " + isa);
 }

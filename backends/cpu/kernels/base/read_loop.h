@@ -1,0 +1,14 @@
+// How fast memory is read: a plain loop, beside which kernels are measured that wait for their weights.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace sift::cpu {
+
+class ThreadPool;
+
+// Reads all of `memory` once, on all threads. What it returns depends on every word.
+std::uint64_t read_all(ThreadPool& pool, std::span<const std::uint64_t> memory);
+
+}  // namespace sift::cpu

@@ -1,0 +1,60 @@
+// Attention of new tokens to themselves and to those before them, whose keys and values lie in a cache.
+#pragma once
+
+#include <cstdint>
+
+#include "base/key_value_cache.h"
+#include "base/op.h"
+#include "ops/attention.h"
+#include "simd/kernel_table.h"
+
+namespace sift::cpu {
+
+struct CachedAttentionOptions {
+  std::int64_t sequences = 1;
+  std::int64_t tokens = 1;  // new ones of each sequence
+  std::int64_t heads = 1;
+  std::int64_t key_heads = 1;  // each is of heads / key_heads heads of queries
+  std::int64_t depth = 1;
+  std::int64_t value_depth = 1;
+  float scale = 1;
+  HeadChannels queries;
+  HeadChannels keys;
+  HeadChannels values;
+  bool is_causal = false;    // a token attends to itself and to those before it, whatever the mask says of others
+  bool nan_to_zero = false;  // as of attention
+};
+
+// Input, second and third operand are queries, keys and values of the new tokens, [sequences tokens][channels]. Keys
+// and values are appended to the cache, and the queries attend to all of it. How many tokens it has belongs to the run,
+// so that one operator serves all steps.
+class CachedAttention final : public Op {
+ public:
+  // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), and for heads that an
+  // operand has no channels for.
+  CachedAttention(const CachedAttentionOptions& options, const KernelTable& kernels);
+
+  Shape output_shape(const Shape& in) const override;
+  Layout input_layout() const override { return Layout::nchw; }
+  OtherSizes other_sizes(const Shape& in) const override;
+  bool takes_cache() const override { return true; }
+  // Throws std::invalid_argument: it has to have a cache.
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+  // Throws std::invalid_argument for a cache that does not fit.
+  void run_with_cache(ThreadPool& pool, const Shape& shape, const float* in, const Others& others,
+                      const KeyValueCache& cache, float* out) const override;
+
+ private:
+  struct Run;
+  std::int64_t rows() const { return options_.sequences * options_.tokens; }
+  void check(const KeyValueCache& cache) const;
+  void append(const Run& run, std::int64_t sequence, std::int64_t key_head) const;
+  void attend_one(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t token) const;
+  void attend_tile(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t first,
+                   std::int64_t count) const;
+
+  CachedAttentionOptions options_;
+  const KernelTable& kernels_;
+};
+
+}  // namespace sift::cpu

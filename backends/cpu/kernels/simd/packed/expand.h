@@ -1,0 +1,91 @@
+// Packed values of a few columns, each brought to the lane of its column.
+#pragma once
+
+#include <array>
+
+#include "base/value_type.h"
+#include "simd/vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+#if defined(__AVX2__)
+
+// As many floats as a register has lanes, of adjacent values.
+template <ValueType Type>
+[[gnu::always_inline]] inline Vec converted(const std::byte* at) {
+#if defined(__AVX512F__)
+  if constexpr (Type == ValueType::float32) {
+    return reinterpret_cast<Vec>(_mm512_loadu_ps(at));
+  } else if constexpr (Type == ValueType::int8) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    return reinterpret_cast<Vec>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
+  } else {
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+    if constexpr (Type == ValueType::float16) return reinterpret_cast<Vec>(_mm512_cvtph_ps(halves));
+    return reinterpret_cast<Vec>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+  }
+#else
+  if constexpr (Type == ValueType::float32) {
+    return reinterpret_cast<Vec>(_mm256_loadu_ps(reinterpret_cast<const float*>(at)));
+  } else if constexpr (Type == ValueType::int8) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
+    return reinterpret_cast<Vec>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
+  } else {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    if constexpr (Type == ValueType::float16) return reinterpret_cast<Vec>(_mm256_cvtph_ps(halves));
+    return reinterpret_cast<Vec>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  }
+#endif
+}
+
+#if !defined(__AVX512F__)
+// For each set of lanes: which of the packed values each takes; -1 where it takes none.
+struct LaneTable {
+  alignas(64) std::array<std::array<std::int8_t, kVecLanes>, 1 << kVecLanes> lanes{};
+
+  constexpr LaneTable() {
+    for (std::size_t bits = 0; bits < lanes.size(); ++bits) {
+      std::int8_t next = 0;
+      for (std::size_t lane = 0; lane < kVecLanes; ++lane) {
+        lanes[bits][lane] = (bits >> lane & 1U) != 0 ? next++ : std::int8_t{-1};
+      }
+    }
+  }
+};
+inline constexpr LaneTable kLaneTable;
+#endif
+
+// Lane i has the next of the values at `at` if bit i is set, and else zero.
+template <ValueType Type>
+[[gnu::always_inline]] inline Vec expanded(std::uint32_t bits, const std::byte* at) {
+#if defined(__AVX512F__)
+  const auto mask = static_cast<__mmask16>(bits);
+  if constexpr (Type == ValueType::bfloat16) {
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+    const __m512i spread = _mm512_maskz_expand_epi32(mask, _mm512_cvtepu16_epi32(halves));
+    return reinterpret_cast<Vec>(_mm512_slli_epi32(spread, 16));
+  } else {
+    return reinterpret_cast<Vec>(_mm512_maskz_expand_ps(mask, reinterpret_cast<__m512>(converted<Type>(at))));
+  }
+#else
+  const auto* const lanes = reinterpret_cast<const __m128i*>(kLaneTable.lanes[bits].data());
+  const __m256i from = _mm256_cvtepi8_epi32(_mm_loadl_epi64(lanes));
+  const __m256 spread = _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(converted<Type>(at)), from);
+  return reinterpret_cast<Vec>(_mm256_andnot_ps(_mm256_castsi256_ps(_mm256_srai_epi32(from, 31)), spread));
+#endif
+}
+
+[[gnu::always_inline]] inline float lane_sum(Vec all) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(all));
+#else
+  const auto value = reinterpret_cast<__m256>(all);
+  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
+  sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+  return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+#endif
+}
+
+#endif
+
+}  // namespace sift::cpu::SIFT_ISA

@@ -1,0 +1,182 @@
+// Rows of packed weights times few rows of x.
+#pragma once
+
+#include <algorithm>
+
+#include "simd/packed/expand.h"
+#include "simd/packed/row_kernels.h"
+#include "simd/vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+// What processors prefetch by themselves ends with each page, and lags behind.
+inline constexpr std::ptrdiff_t kValuesAhead = 2048;
+inline constexpr std::int64_t kMasksAhead = 64;
+inline constexpr std::int64_t kLineWords = 8;
+
+[[gnu::always_inline]] inline void prefetch_values(const std::byte* values, std::int64_t lines) {
+#pragma GCC unroll 1
+  for (std::int64_t line = 0; line < lines; ++line) __builtin_prefetch(values + kValuesAhead + 64 * line, 0, 3);
+}
+
+// Calls step(word, bits) for the words of a row.
+template <bool Masked, typename Step>
+[[gnu::always_inline]] inline void for_each_word(const PackedRowsArgs& args, std::int64_t row, Step step) {
+  const std::uint64_t* const masks = Masked ? args.masks + row * args.words : nullptr;
+  for (std::int64_t first = 0; first < args.words; first += kLineWords) {
+    const std::int64_t end = std::min(first + kLineWords, args.words);
+    if constexpr (Masked) __builtin_prefetch(masks + first + kMasksAhead, 0, 3);
+    for (std::int64_t word = first; word < end; ++word) step(word, Masked ? masks[word] : ~std::uint64_t{0});
+  }
+}
+
+[[gnu::always_inline]] inline void finish(const PackedRowsArgs& args, std::int64_t row, int x_row, float sum) {
+  const float scale = args.scales == nullptr || args.group_columns != 0 ? 1.0F : args.scales[row];
+  args.out[row * args.row_stride + x_row * args.x_stride] = args.bias[row] + scale * sum;
+}
+
+// Active weights one by one: where there are no instructions that spread them, and where x has what zeros of weights
+// must not meet.
+inline void multiply_one_by_one(const PackedRowsArgs& args) {
+  const std::size_t size = bytes_of(args.type);
+  const std::ptrdiff_t x_floats = args.words * kWordColumns;
+  for (std::int64_t row = args.row_begin; row < args.row_end; ++row) {
+    for (int i = 0; i < args.x_rows; ++i) {
+      const float* const x = args.x + i * x_floats;
+      const std::byte* value = args.values + args.starts[row];
+      float sums[4] = {0, 0, 0, 0};
+      const auto add = [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
+        prefetch_values(value, i == 0 ? args.lines_per_word : 0);
+        for (unsigned turn = 0; bits != 0; bits &= bits - 1, ++turn, value += size) {
+          const std::int64_t column = word * kWordColumns + __builtin_ctzll(bits);
+          float weight = float_at(args.type, value);
+          if (args.group_columns != 0) weight *= args.scales[row * args.groups + column / args.group_columns];
+          sums[turn & 3U] += weight * x[column];
+        }
+      };
+      if (args.masks != nullptr) {
+        for_each_word<true>(args, row, add);
+      } else {
+        for_each_word<false>(args, row, add);
+      }
+      finish(args, row, i, (sums[0] + sums[1]) + (sums[2] + sums[3]));
+    }
+  }
+}
+
+// True if one is infinite or NaN.
+inline bool is_unbounded(const OperandArgs& args) {
+  std::uint32_t strange = 0;
+  const auto* const bits = reinterpret_cast<const std::uint32_t*>(args.x);
+  for (std::int64_t i = 0; i < args.rows * args.words * kWordColumns; ++i) {
+    std::uint32_t one;
+    __builtin_memcpy(&one, bits + i, sizeof one);
+    strange |= static_cast<std::uint32_t>((one & 0x7F800000U) == 0x7F800000U);
+  }
+  return strange != 0;
+}
+
+inline OperandForm natural_operands(const OperandArgs& args) {
+  return is_unbounded(args) ? OperandForm::unbounded : OperandForm::natural;
+}
+
+#if defined(__AVX2__)
+
+// `First` to before `First + Count` of the rows of x.
+template <ValueType Type, int Count, bool Masked, bool Grouped>
+void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
+  constexpr int kParts = kWordColumns / kVecLanes;
+  constexpr std::uint32_t kPart = kVecLanes == 16 ? 0xFFFFU : 0xFFU;
+  constexpr int kSums = Count == 1 ? 4 : Count == 2 ? 2 : 1;  // as many as hide the latency of an addition
+  const std::ptrdiff_t x_floats = args.words * kWordColumns;
+  const float* const x = args.x + first * x_floats;
+  for (std::int64_t row = row_begin; row < row_end; ++row) {
+    const std::byte* value = args.values + args.starts[row];
+    const float* scale = Grouped ? args.scales + row * args.groups : nullptr;
+    std::int64_t scaled = args.group_columns;  // columns that are left of the group
+    Vec sums[Count][kSums]{};
+    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
+      prefetch_values(value, args.lines_per_word);
+      const float* const operands = x + word * kWordColumns;
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; ++part) {
+        const std::uint32_t lanes = static_cast<std::uint32_t>(bits >> (part * kVecLanes)) & kPart;
+        Vec weights = Masked ? expanded<Type>(lanes, value) : converted<Type>(value);
+        value += static_cast<std::size_t>(Masked ? __builtin_popcount(lanes) : kVecLanes) * bytes_of(Type);
+        if constexpr (Grouped) {
+          if (scaled == 0) {
+            ++scale;
+            scaled = args.group_columns;
+          }
+          weights *= splat(*scale);
+          scaled -= kVecLanes;
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < Count; ++i) {
+          sums[i][part % kSums] += weights * load(operands + i * x_floats + part * kVecLanes);
+        }
+      }
+    });
+#pragma GCC unroll 4
+    for (int i = 0; i < Count; ++i) {
+      Vec sum = sums[i][0];
+      for (int s = 1; s < kSums; ++s) sum += sums[i][s];
+      finish(args, row, first + i, lane_sum(sum));
+    }
+  }
+}
+
+using MultiplySome = void (*)(const PackedRowsArgs&, std::int64_t row_begin, std::int64_t row_end, int first);
+
+template <ValueType Type, bool Masked, bool Grouped>
+MultiplySome some_of(int count) {
+  switch (count) {
+    case 1: return &multiply_some<Type, 1, Masked, Grouped>;
+    case 2: return &multiply_some<Type, 2, Masked, Grouped>;
+    case 3: return &multiply_some<Type, 3, Masked, Grouped>;
+    default: return &multiply_some<Type, 4, Masked, Grouped>;
+  }
+}
+
+template <bool Masked>
+MultiplySome some_of_type(const PackedRowsArgs& args, int count) {
+  const bool grouped = args.group_columns != 0;
+  switch (args.type) {
+    case ValueType::float32: return some_of<ValueType::float32, Masked, false>(count);
+    case ValueType::bfloat16: return some_of<ValueType::bfloat16, Masked, false>(count);
+    case ValueType::float16: return some_of<ValueType::float16, Masked, false>(count);
+    case ValueType::int8: break;
+  }
+  return grouped ? some_of<ValueType::int8, Masked, true>(count) : some_of<ValueType::int8, Masked, false>(count);
+}
+
+// Runs find(args, count)'s function for all rows of x, four at a time, which stay in the first-level cache. Some rows
+// of weights are taken for all rows of x before the next: those are then in the second-level cache.
+template <typename Find>
+[[gnu::always_inline]] inline void multiply_by(const PackedRowsArgs& args, Find find) {
+  constexpr int kTogether = 4;
+  if (args.x_rows <= kTogether) return find(args, args.x_rows)(args, args.row_begin, args.row_end, 0);
+  const MultiplySome together = find(args, kTogether);
+  const int rest = args.x_rows % kTogether;
+  const MultiplySome last = rest == 0 ? together : find(args, rest);
+  constexpr std::int64_t kRows = 32;
+  for (std::int64_t row = args.row_begin; row < args.row_end; row += kRows) {
+    const std::int64_t end = std::min(row + kRows, args.row_end);
+    int first = 0;
+    for (; first + kTogether <= args.x_rows; first += kTogether) together(args, row, end, first);
+    if (rest != 0) last(args, row, end, first);
+  }
+}
+
+inline void multiply_packed(const PackedRowsArgs& args) {
+  if (args.form == OperandForm::unbounded) return multiply_one_by_one(args);
+  multiply_by(args, args.masks != nullptr ? &some_of_type<true> : &some_of_type<false>);
+}
+
+#else
+
+inline void multiply_packed(const PackedRowsArgs& args) { multiply_one_by_one(args); }
+
+#endif
+
+}  // namespace sift::cpu::SIFT_ISA

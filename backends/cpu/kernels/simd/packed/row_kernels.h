@@ -1,0 +1,89 @@
+// Kernels of weights that are stored row by row as bits and packed values (weights/packed_rows.h), for few rows of x.
+//
+// Such a product takes as long as its weights take to come from memory. So each byte of them is read once, in order,
+// and asked for some time ahead; a row's sums stay in registers, and x in the first-level cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/value_type.h"
+
+namespace sift::cpu {
+
+// Columns that a word of bits stands for.
+inline constexpr std::int64_t kWordColumns = 64;
+// Bytes behind the last value that kernels may read.
+inline constexpr std::size_t kValuePadding = 64;
+// Scales of groups of columns: a group has a multiple of these.
+inline constexpr std::int64_t kGroupMultiple = 16;
+
+// What rows of x have become.
+enum class OperandForm : std::uint8_t {
+  natural,   // as they were
+  shuffled,  // in the order in which the kernel's values come out of their bytes
+  fixed,     // fixed-point numbers of 31 bits, a byte of each after the other: integer products and sums are exact
+  unbounded  // as they were; some are infinite or NaN
+};
+
+struct OperandArgs {
+  ValueType type;
+  bool grouped;          // scales belong to groups of columns
+  std::int64_t columns;  // of the weights
+  std::int64_t words;
+  int rows;       // of x
+  float* x;       // [rows][words][64], zeros behind the last column; aligned to 64 bytes; replaced
+  float* scales;  // [rows], of fixed: what an integer is to be multiplied by
+};
+
+struct PackedRowsArgs {
+  ValueType type;
+  const std::uint64_t* masks;  // [rows][words], bit i for column i of a word; null: all columns are active
+  const std::byte* values;     // of the active columns, row by row; kValuePadding bytes more may be read
+  const std::size_t* starts;   // [rows + 1], bytes at which a row's values begin
+  std::int64_t words;
+  const float* scales;          // [rows], or [rows][groups]; null: 1
+  std::int64_t group_columns;   // of a scale; 0: all columns
+  std::int64_t groups;          // of a row
+  const std::int32_t* sums;     // of int8: [rows], of a row's values
+  std::int64_t lines_per_word;  // lines of 64 bytes that a word's values take
+  OperandForm form;
+  const float* x;             // as `operands` left them
+  const float* x_scales;      // likewise
+  int x_rows;                 // up to 16
+  const float* bias;          // [rows]
+  float* out;                 // out[row * row_stride + i * x_stride] = bias + product with row i of x
+  std::ptrdiff_t row_stride;  // floats
+  std::ptrdiff_t x_stride;
+  std::int64_t row_begin;
+  std::int64_t row_end;
+};
+
+// Active weights of some rows, columns [first_column, end_column) of them, as the lists that csr has. Arrays of rows
+// begin at the first of them.
+struct ListArgs {
+  ValueType type;
+  const std::uint64_t* masks;  // [rows][words]; null: all columns are active
+  std::int64_t words;
+  const std::byte* values;
+  const std::size_t* starts;   // [rows], bytes from `values` to a row's
+  const float* scales;         // [rows][groups]; null: 1
+  std::int64_t group_columns;  // 0: one scale
+  std::int64_t groups;
+  std::int64_t rows;
+  std::int64_t first_column;   // a multiple of 16
+  std::int64_t end_column;     // a multiple of 16, or where rows end
+  std::uint32_t column_bytes;  // of a column's operands
+  std::size_t* taken;          // [rows], weights of columns before; those that are listed are added
+  std::uint32_t* list_starts;  // [rows + 1]
+  std::uint16_t* offsets;      // 16 more may be written
+  float* out;                  // 16 more may be written
+};
+
+struct PackedRowKernels {
+  OperandForm (*operands)(const OperandArgs&);
+  void (*multiply)(const PackedRowsArgs&);
+  void (*list)(const ListArgs&);
+};
+
+}  // namespace sift::cpu

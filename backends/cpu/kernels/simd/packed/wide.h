@@ -1,0 +1,263 @@
+// The same kernels with instructions that spread values of 8 and 16 bits (VBMI2) and multiply bytes (VNNI).
+//
+// int8 values with one scale per row are multiplied as integers. A row of x becomes fixed-point numbers of 31 bits: the
+// largest magnitude is scaled by a power of two to [2^29, 2^30], 2^30 is added, and each of the four bytes is
+// multiplied by itself. Sums of products are exact, and what rounding x loses is less than 2^-30 of its largest
+// magnitude; the sum of the row's values, times 2^30, is taken off at the end.
+#pragma once
+
+#include <cmath>
+
+#include "simd/packed/multiply.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+inline constexpr int kLimbs = 4;
+inline constexpr int kFixedBits = 30;
+// An integer sum of more products of bytes could run over.
+inline constexpr std::int64_t kMostFixedColumns = 65536;
+
+// A word of x from columns one after the other to lanes as values come out of dwords: of Parts values each, the upper
+// one first.
+template <int Parts, bool UpperFirst>
+inline void shuffle_words(const OperandArgs& args) {
+  constexpr int kColumns = Parts * 16;
+  for (std::int64_t at = 0; at < args.rows * args.words * kWordColumns; at += kColumns) {
+    float* const x = args.x + at;
+    float shuffled[kColumns];
+    for (int part = 0; part < Parts; ++part) {
+      const int place = UpperFirst ? Parts - 1 - part : part;
+      for (int lane = 0; lane < 16; ++lane) shuffled[part * 16 + lane] = x[lane * Parts + place];
+    }
+    __builtin_memcpy(x, shuffled, sizeof shuffled);
+  }
+}
+
+// In place: a word's 64 floats become four times 64 bytes.
+inline void fix_words(const OperandArgs& args) {
+  for (int row = 0; row < args.rows; ++row) {
+    float* const x = args.x + row * args.words * kWordColumns;
+    __m512 most = _mm512_setzero_ps();
+    for (std::int64_t i = 0; i < args.words * kWordColumns; i += 16) {
+      most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_load_ps(x + i)));
+    }
+    int exponent = 0;
+    std::frexp(_mm512_reduce_max_ps(most), &exponent);
+    const int shift = std::min(kFixedBits - exponent, 126);
+    args.scales[row] = std::ldexp(1.0F, -shift);
+    const __m512 factor = _mm512_set1_ps(std::ldexp(1.0F, shift));
+    const __m512i offset = _mm512_set1_epi32(1 << kFixedBits);
+    for (std::int64_t word = 0; word < args.words; ++word) {
+      float* const at = x + word * kWordColumns;
+      __m512i parts[4];
+      for (int part = 0; part < 4; ++part) {
+        const __m512 scaled = _mm512_mul_ps(_mm512_load_ps(at + 16 * part), factor);
+        parts[part] = _mm512_add_epi32(_mm512_cvtps_epi32(scaled), offset);
+      }
+      auto* const bytes = reinterpret_cast<__m128i*>(at);
+      for (int limb = 0; limb < kLimbs; ++limb) {
+        for (int part = 0; part < 4; ++part) {
+          _mm_store_si128(bytes + 4 * limb + part, _mm512_cvtepi32_epi8(parts[part]));
+          parts[part] = _mm512_srli_epi32(parts[part], 8);
+        }
+      }
+    }
+  }
+}
+
+inline OperandForm wide_operands(const OperandArgs& args) {
+  if (is_unbounded(args)) return OperandForm::unbounded;
+  switch (args.type) {
+    case ValueType::float32:
+    case ValueType::float16: return OperandForm::natural;
+    case ValueType::bfloat16: shuffle_words<2, false>(args); return OperandForm::shuffled;
+    case ValueType::int8: break;
+  }
+  if (args.grouped || args.columns > kMostFixedColumns) {
+    shuffle_words<4, true>(args);
+    return OperandForm::shuffled;
+  }
+  fix_words(args);
+  return OperandForm::fixed;
+}
+
+template <bool Masked>
+[[gnu::always_inline]] inline __m512i spread_bytes(std::uint64_t bits, const std::byte*& value) {
+  const __m512i packed = _mm512_loadu_si512(value);
+  value += Masked ? __builtin_popcountll(bits) : 64;
+  return Masked ? _mm512_maskz_expand_epi8(bits, packed) : packed;
+}
+
+template <ValueType Type, int Count, bool Masked>
+void multiply_halves(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
+  constexpr int kSums = Count <= 2 ? 2 : 1;
+  const std::ptrdiff_t x_floats = args.words * kWordColumns;
+  const float* const x = args.x + first * x_floats;
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
+  for (std::int64_t row = row_begin; row < row_end; ++row) {
+    const std::byte* value = args.values + args.starts[row];
+    __m512 sums[Count][2 * kSums];
+    for (auto& own : sums) {
+      for (auto& sum : own) sum = _mm512_setzero_ps();
+    }
+    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
+      prefetch_values(value, args.lines_per_word);
+#pragma GCC unroll 2
+      for (int part = 0; part < 2; ++part) {
+        const auto mask = static_cast<std::uint32_t>(bits >> (32 * part));
+        const __m512i packed = _mm512_loadu_si512(value);
+        const __m512i spread = Masked ? _mm512_maskz_expand_epi16(mask, packed) : packed;
+        value += 2 * (Masked ? __builtin_popcount(mask) : 32);
+        __m512 low;
+        __m512 high;
+        if constexpr (Type == ValueType::bfloat16) {
+          low = _mm512_castsi512_ps(_mm512_slli_epi32(spread, 16));
+          high = _mm512_castsi512_ps(_mm512_and_si512(spread, upper));
+        } else {
+          low = _mm512_cvtph_ps(_mm512_castsi512_si256(spread));
+          high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(spread, 1));
+        }
+        const float* const operands = x + word * kWordColumns + 32 * part;
+#pragma GCC unroll 4
+        for (int i = 0; i < Count; ++i) {
+          __m512* const own = sums[i] + 2 * (part % kSums);
+          own[0] = _mm512_fmadd_ps(low, _mm512_load_ps(operands + i * x_floats), own[0]);
+          own[1] = _mm512_fmadd_ps(high, _mm512_load_ps(operands + i * x_floats + 16), own[1]);
+        }
+      }
+    });
+#pragma GCC unroll 4
+    for (int i = 0; i < Count; ++i) {
+      __m512 sum = _mm512_add_ps(sums[i][0], sums[i][1]);
+      if constexpr (kSums == 2) sum = _mm512_add_ps(sum, _mm512_add_ps(sums[i][2], sums[i][3]));
+      finish(args, row, first + i, _mm512_reduce_add_ps(sum));
+    }
+  }
+}
+
+// int8 as floats: the byte at the top of a dword is an integer, times 2^24.
+template <int Count, bool Masked>
+void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
+  const std::ptrdiff_t x_floats = args.words * kWordColumns;
+  const float* const x = args.x + first * x_floats;
+  const __m512i top = _mm512_set1_epi32(static_cast<int>(0xFF000000U));
+  const __m512 unit = _mm512_set1_ps(0x1p-24F);
+  const bool grouped = args.group_columns != 0;
+  // Which of a word's scales each lane's four columns have.
+  const std::int64_t in_word = grouped ? std::min(args.group_columns, kWordColumns) : kWordColumns;
+  alignas(64) std::int32_t lanes[16];
+  for (int lane = 0; lane < 16; ++lane) lanes[lane] = static_cast<std::int32_t>(4 * lane / in_word);
+  const __m512i scale_of = _mm512_load_si512(lanes);
+  for (std::int64_t row = row_begin; row < row_end; ++row) {
+    const std::byte* value = args.values + args.starts[row];
+    const float* const scales = grouped ? args.scales + row * args.groups : nullptr;
+    __m512 sums[Count];
+    for (auto& sum : sums) sum = _mm512_setzero_ps();
+    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
+      prefetch_values(value, args.lines_per_word);
+      const __m512i spread = spread_bytes<Masked>(bits, value);
+      __m512 weights[4];
+      weights[0] = _mm512_cvtepi32_ps(_mm512_and_si512(spread, top));
+      weights[1] = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_slli_epi32(spread, 8), top));
+      weights[2] = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_slli_epi32(spread, 16), top));
+      weights[3] = _mm512_cvtepi32_ps(_mm512_slli_epi32(spread, 24));
+      __m512 scale = unit;
+      if (grouped) {
+        const std::int64_t at = word * kWordColumns / args.group_columns;
+        const auto count = static_cast<unsigned>(std::min<std::int64_t>(kWordColumns / in_word, args.groups - at));
+        const __m128 some = _mm_maskz_loadu_ps(static_cast<__mmask8>((1U << count) - 1U), scales + at);
+        scale = _mm512_mul_ps(unit, _mm512_permutexvar_ps(scale_of, _mm512_castps128_ps512(some)));
+      }
+      const float* const operands = x + word * kWordColumns;
+#pragma GCC unroll 4
+      for (int i = 0; i < Count; ++i) {
+        const float* const own = operands + i * x_floats;
+        __m512 products = _mm512_mul_ps(weights[0], _mm512_load_ps(own));
+#pragma GCC unroll 3
+        for (int part = 1; part < 4; ++part) {
+          products = _mm512_fmadd_ps(weights[part], _mm512_load_ps(own + 16 * part), products);
+        }
+        sums[i] = _mm512_fmadd_ps(products, scale, sums[i]);
+      }
+    });
+#pragma GCC unroll 4
+    for (int i = 0; i < Count; ++i) finish(args, row, first + i, _mm512_reduce_add_ps(sums[i]));
+  }
+}
+
+// The sums of four vectors' lanes.
+[[gnu::always_inline]] inline __m128i sums_of(const __m512i (&from)[kLimbs]) {
+  const __m512i low =
+      _mm512_add_epi32(_mm512_unpacklo_epi32(from[0], from[1]), _mm512_unpackhi_epi32(from[0], from[1]));
+  const __m512i high =
+      _mm512_add_epi32(_mm512_unpacklo_epi32(from[2], from[3]), _mm512_unpackhi_epi32(from[2], from[3]));
+  const __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+  return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+template <int Count, bool Masked>
+void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
+  const std::ptrdiff_t x_floats = args.words * kWordColumns;
+  const auto* const x = reinterpret_cast<const std::byte*>(args.x + first * x_floats);
+  for (std::int64_t row = row_begin; row < row_end; ++row) {
+    const std::byte* value = args.values + args.starts[row];
+    __m512i sums[Count][kLimbs];
+    for (auto& own : sums) {
+      for (auto& sum : own) sum = _mm512_setzero_si512();
+    }
+    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
+      prefetch_values(value, args.lines_per_word);
+      const __m512i weights = spread_bytes<Masked>(bits, value);
+      const std::byte* const operands = x + word * kWordColumns * static_cast<std::int64_t>(sizeof(float));
+#pragma GCC unroll 4
+      for (int i = 0; i < Count; ++i) {
+        const std::byte* const own = operands + i * x_floats * static_cast<std::int64_t>(sizeof(float));
+#pragma GCC unroll 4
+        for (int limb = 0; limb < kLimbs; ++limb) {
+          sums[i][limb] = _mm512_dpbusd_epi32(sums[i][limb], _mm512_load_si512(own + 64 * limb), weights);
+        }
+      }
+    });
+#pragma GCC unroll 4
+    for (int i = 0; i < Count; ++i) {
+      const __m128i limbs = sums_of(sums[i]);
+      const __m256d units = _mm256_setr_pd(1.0, 0x1p8, 0x1p16, 0x1p24);
+      alignas(32) double parts[kLimbs];
+      _mm256_store_pd(parts, _mm256_mul_pd(_mm256_cvtepi32_pd(limbs), units));
+      const double whole = ((parts[0] + parts[1]) + (parts[2] + parts[3])) - 0x1p30 * args.sums[row];
+      finish(args, row, first + i, static_cast<float>(whole * static_cast<double>(args.x_scales[first + i])));
+    }
+  }
+}
+
+template <bool Masked>
+MultiplySome wide_some(const PackedRowsArgs& args, int count) {
+  if (args.type == ValueType::float32) return some_of_type<Masked>(args, count);
+  const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) {
+    return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
+  };
+  constexpr ValueType kBrain = ValueType::bfloat16;
+  constexpr ValueType kHalf = ValueType::float16;
+  if (args.type == kBrain) {
+    return choose(&multiply_halves<kBrain, 1, Masked>, &multiply_halves<kBrain, 2, Masked>,
+                  &multiply_halves<kBrain, 3, Masked>, &multiply_halves<kBrain, 4, Masked>);
+  }
+  if (args.type == kHalf) {
+    return choose(&multiply_halves<kHalf, 1, Masked>, &multiply_halves<kHalf, 2, Masked>,
+                  &multiply_halves<kHalf, 3, Masked>, &multiply_halves<kHalf, 4, Masked>);
+  }
+  if (args.form == OperandForm::fixed) {
+    return choose(&multiply_fixed<1, Masked>, &multiply_fixed<2, Masked>, &multiply_fixed<3, Masked>,
+                  &multiply_fixed<4, Masked>);
+  }
+  return choose(&multiply_bytes<1, Masked>, &multiply_bytes<2, Masked>, &multiply_bytes<3, Masked>,
+                &multiply_bytes<4, Masked>);
+}
+
+inline void multiply_wide(const PackedRowsArgs& args) {
+  if (args.form == OperandForm::unbounded) return multiply_one_by_one(args);
+  multiply_by(args, args.masks != nullptr ? &wide_some<true> : &wide_some<false>);
+}
+
+}  // namespace sift::cpu::SIFT_ISA

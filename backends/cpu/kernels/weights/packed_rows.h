@@ -1,0 +1,99 @@
+// The weights of a matrix product in one form for any number of rows of x: few of them take as long as the weights take
+// to come from memory, and many multiply weights by what is made of a part of them meanwhile.
+//
+//   bitmap  per row of outputs a bit for each column, and the values of those that are set, in order
+//   dense   the values alone, where all columns are active
+//   list    columns of 16 bits and values, for floats that are so few that bits would be more bytes
+//
+// Values are float32, bfloat16, float16 or int8 with a scale per row, or per row and group of columns. An active weight
+// of density d takes, per column, 1/8 + 4 d bytes as float32, 1/8 + 2 d in 16 bits, and 1/8 + d as int8.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/page_allocator.h"
+#include "base/value_type.h"
+#include "simd/packed/row_kernels.h"
+#include "weights/sparse_weights.h"
+
+namespace sift::cpu {
+
+// What values are multiplied by: [rows], or [rows][groups] of `group_columns` each, the last one perhaps fewer.
+struct PackedScales {
+  std::vector<float> factors;      // empty: 1
+  std::int64_t group_columns = 0;  // 0: all columns of a row
+};
+
+// Immutable once made, and shared by operators.
+class PackedRows {
+ public:
+  // Values of up to 65536 columns, so that a column's index takes 16 bits.
+  struct Slice {
+    std::int64_t first = 0;
+    std::vector<std::uint32_t> starts;
+    std::vector<std::uint16_t, PageAllocator<std::uint16_t>> columns;
+    std::vector<float, PageAllocator<float>> values;
+  };
+
+  // Values are rounded to the nearest that the type has, ties to even. int8 without scales gets a scale per row, the
+  // largest magnitude over 127; with scales, weights must be whole numbers from -128 to 127. Where a weight is beyond
+  // what float16 holds, all stay float32. Throws std::invalid_argument for weights that are empty, and for scales that
+  // are not as many as stated, or not of multiples of 16 columns.
+  //
+  // Where kernels take values one by one, which spread them to lanes elsewhere, lists are faster: without `spreads`,
+  // float32 has them at any density.
+  static PackedRows pack(const SparseWeights& weights, ValueType type, PackedScales scales = {}, bool spreads = true);
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t columns() const { return columns_; }
+  std::int64_t nnz() const { return nnz_; }
+  std::int64_t words() const { return words_; }
+  std::int64_t bytes() const;
+  ValueType type() const { return type_; }
+  const char* form() const;  // as above
+  double density() const {
+    return static_cast<double>(nnz_) / (static_cast<double>(rows_) * static_cast<double>(columns_));
+  }
+
+  bool is_list() const { return !slices_.empty(); }
+  const std::vector<Slice>& slices() const { return slices_; }
+
+  // Bounds of ranges of rows that take about as many bytes.
+  std::span<const std::int64_t> chunks() const { return chunks_; }
+
+  // The fields that say which weights; not for lists.
+  void describe(PackedRowsArgs& args) const;
+  // The same of rows from `row` on, for lists of some of their columns.
+  void describe(std::int64_t row, ListArgs& args) const;
+  bool is_grouped() const { return scales_.group_columns != 0; }
+
+  // The weights as float32, scales multiplied in.
+  SparseWeights source() const;
+
+ private:
+  PackedRows() = default;
+  void pack_lists(const SparseWeights& weights);
+  void pack_values(const SparseWeights& weights);
+  void cut(const SparseWeights& weights);
+  float scale_at(std::int64_t row, std::int64_t column) const;
+
+  std::int64_t rows_ = 0;
+  std::int64_t columns_ = 0;
+  std::int64_t nnz_ = 0;
+  std::int64_t words_ = 0;
+  std::int64_t groups_ = 1;
+  ValueType type_ = ValueType::float32;
+  PackedScales scales_;
+  std::vector<std::uint64_t, PageAllocator<std::uint64_t>> masks_;  // [rows][words]; empty if all are active
+  std::vector<std::byte, PageAllocator<std::byte>> values_;         // with kValuePadding bytes behind
+  std::vector<std::size_t> starts_;                                 // [rows + 1]
+  std::vector<std::int32_t> sums_;                                  // of int8: of each row's values
+  std::vector<Slice> slices_;
+  std::vector<std::int64_t> chunks_;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,168 @@
+"""What a region reads and makes besides the operands of its operators: caches, masks, and rows of tables.
+
+Their sizes change from token to token, and a region's schedule does not: it has one for each number of sequences and of
+new tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.backends.cpu.lower.plan import PreparedRows
+from sift_onnx.backends.lowering.dims import bound
+from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart
+from sift_onnx.errors import UsageError
+
+__all__ = ["CacheArrays", "cache_arrays", "prepared_rows"]
+
+Array = npt.NDArray[Any]
+# Past keys and values, those after the run, the tokens of each sequence's past, the mask.
+CacheArrays = tuple[Array, Array, Array, Array, Array | None, Array | None]
+
+
+def prepared_rows(
+    rows: Sequence[PreparedRows], values: Mapping[str, Array], sizes: Mapping[str, int]
+) -> dict[str, Array]:
+    """Rows of tables by the names that the region has for them.
+
+    Args:
+        rows: what is looked up.
+        values: positions, and lengths of sequences, by name.
+        sizes: of axes with a name.
+
+    Raises:
+        UsageError: a position is beyond its table.
+    """
+    places: dict[tuple[Any, ...], Array] = {}
+    looked: dict[tuple[Any, ...], Array] = {}
+    found: dict[str, Array] = {}
+    for one in rows:
+        spec = one.spec
+        where = (spec.kind, *one.inputs)
+        # Layers share their tables, which the file stores once.
+        key = (*where, spec.name)
+        if key in looked:
+            found[one.output] = looked[key]
+            continue
+        if where not in places:
+            places[where] = _places(one, values, sizes)
+        index = places[where]
+        lowest, highest = (int(index.min()), int(index.max())) if index.size else (0, 0)
+        if lowest < 0 or highest >= len(spec.table):
+            beyond = lowest if lowest < 0 else highest
+            raise UsageError(f"{one.inputs[0]!r} asks for position {beyond}; the model has {len(spec.table)}")
+        looked[key] = spec.table[index]
+        found[one.output] = looked[key]
+    return found
+
+
+def _places(one: PreparedRows, values: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
+    if one.spec.kind == "positions":
+        return values[one.inputs[0]]
+    tokens = bound(one.spec.tokens, sizes)
+    assert isinstance(tokens, int)
+    past = _past_of(values, one.inputs[0], one.inputs[1], tokens)
+    return past[:, None] + np.arange(tokens)
+
+
+def _past_of(values: Mapping[str, Array], lengths: str, total: str, tokens: int) -> npt.NDArray[np.int64]:
+    """Tokens of each sequence's past, out of those after the run, less one."""
+    after = values[lengths].reshape(-1).astype(np.int64) + 1
+    if tokens == int(values[total].reshape(-1)[0]):
+        # The first run: a shorter prompt is padded behind.
+        return np.zeros_like(after)
+    past = after - tokens
+    if past.size and int(past.min()) < 0:
+        raise UsageError(
+            f"{lengths!r} says that a sequence has {int(after.min())} tokens after a run on {tokens} new ones"
+        )
+    return past
+
+
+def cache_arrays(
+    names: CacheNames,
+    values: Mapping[str, Array],
+    scores: tuple[int, int, int],
+    new_array: Callable[[tuple[int, ...]], Array],
+    into: Mapping[str, Array],
+    masks: dict[tuple[MaskPart, ...], Array],
+) -> CacheArrays:
+    """The arrays of one step's cache.
+
+    Args:
+        names: of the arrays.
+        values: what is read, by name.
+        scores: sequences, heads and new tokens.
+        new_array: makes what the step writes.
+        into: arrays of the caller's for it, by name; they may hold the past already, where they begin as it does.
+        masks: that this run has made before.
+
+    Raises:
+        UsageError: the cache or a mask does not fit the tokens.
+    """
+    past_keys, past_values = values[names.past_keys], values[names.past_values]
+    sequences, _, tokens = scores
+    past = past_keys.shape[2]
+    if past_keys.shape[:3] != past_values.shape[:3] or past_keys.shape[0] != sequences:
+        raise UsageError(
+            f"the caches {names.past_keys!r} and {names.past_values!r} are {list(past_keys.shape)} and "
+            f"{list(past_values.shape)}, for {sequences} sequences"
+        )
+    total, past_of = past + tokens, None
+    if names.lengths:
+        total = max(past, int(values[names.total].reshape(-1)[0]))
+        past_of = _past_of(values, names.lengths, names.total, tokens)
+        if past_of.size and (int(past_of.max()) > past or int(past_of.max()) + tokens > total):
+            raise UsageError(
+                f"{names.lengths!r} says that a sequence has {int(past_of.max())} tokens before the run; its cache "
+                f"{names.past_keys!r} has {past}"
+            )
+    made = [
+        _target(name, (*array.shape[:2], total, array.shape[3]), into, new_array)
+        for name, array in ((names.keys, past_keys), (names.values, past_values))
+    ]
+    mask = None
+    if names.masks:
+        mask = masks.get(names.masks)
+        if mask is None:
+            mask = masks[names.masks] = _mask(names.masks, values)
+        fits = all(size in (1, full) for size, full in zip(mask.shape[:3], scores, strict=True))
+        if not fits or mask.shape[3] != total:
+            raise UsageError(
+                f"a mask of attention is {list(mask.shape)}, and the scores are {[*scores, total]}: the cache "
+                f"{names.past_keys!r} has {past} tokens, and the run {tokens} new ones"
+            )
+    return _rows(past_keys), _rows(past_values), made[0], made[1], past_of, mask
+
+
+def _target(
+    name: str, sizes: tuple[int, ...], into: Mapping[str, Array], new_array: Callable[[tuple[int, ...]], Array]
+) -> Array:
+    given = into.get(name)
+    if given is None:
+        return new_array(sizes)
+    if given.shape != sizes or given.dtype != np.float32 or not given.flags.writeable:
+        raise UsageError(f"the array for {name!r} is {given.dtype} of {list(given.shape)}; it has to be {list(sizes)}")
+    return given
+
+
+def _rows(array: Array) -> Array:
+    """``array``, or a copy whose rows of one head follow each other."""
+    row = array.itemsize
+    in_order = array.strides[3] == row and array.strides[2] == row * array.shape[3]
+    return array if (in_order or not array.size) and array.flags.aligned else np.ascontiguousarray(array)
+
+
+def _mask(parts: Sequence[MaskPart], values: Mapping[str, Array]) -> Array:
+    total: Array | None = None
+    for part in parts:
+        array = values[part.name]
+        if array.dtype == np.bool_:
+            array = np.where(array, np.float32(0), np.float32(part.hidden))
+        total = array if total is None else total + array
+    assert total is not None
+    return np.ascontiguousarray(total.reshape((*(1,) * (4 - total.ndim), *total.shape)), np.float32)

@@ -1,0 +1,1 @@
+"""Text of a decoder, one token at a time, on any back end."""

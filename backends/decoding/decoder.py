@@ -1,0 +1,247 @@
+"""``Decoder``: tokens from a model that has its cache as inputs and outputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from sift_onnx.backends.base import Backend, CompileOptions, Program, get_backend, refuse_copies
+from sift_onnx.backends.decoding.cache import Cache
+from sift_onnx.backends.decoding.cache_pairs import CachePair, find_cache_pairs
+from sift_onnx.backends.decoding.merged_branches import CONDITION, with_cache_branch
+from sift_onnx.backends.decoding.position_limits import most_positions
+from sift_onnx.backends.decoding.sampling import Sampler
+from sift_onnx.backends.decoding.step_inputs import Progress, StepInputs
+from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.model import Model, ModelLike
+from sift_onnx.operators.domains import MICROSOFT
+from sift_onnx.shapes.open_axes import declared_shape
+from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
+
+__all__ = ["Decoder"]
+
+Array = npt.NDArray[Any]
+Ids = Sequence[int] | Sequence[Sequence[int]] | Array
+
+
+class Decoder:
+    """A decoder that generates; one batch at a time.
+
+    The model takes token ids and its cache, and gives logits and the cache after the step, as exporters write it.
+    """
+
+    def __init__(self, model: ModelLike, threads: int | None = None, *, backend: str | Backend = "cpu") -> None:
+        """Read and compile ``model``.
+
+        Args:
+            model: a path, an ``onnx.ModelProto``, its bytes, or anything else that :func:`sift_onnx.load` takes.
+            threads: worker threads; None is one per processor that the process may use.
+            backend: by name, as the verbs take it, or a back end.
+
+        Raises:
+            ModelReadError: the file cannot be read.
+            UnsupportedError: the model has no cache, or an input whose meaning is not known; the message names it.
+            BackendError: the back end refused the model.
+        """
+        loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        source = model if isinstance(model, (str, os.PathLike, onnx.ModelProto)) else None
+        if any(info.name == CONDITION for info in loaded.skeleton().graph.input):
+            source = with_cache_branch(loaded.to_proto()) or source
+            loaded = Model.load(source) if source is not None else loaded
+        skeleton = loaded.skeleton()
+        inputs = graph_inputs(skeleton)
+        outputs = [_output_spec(info) for info in skeleton.graph.output]
+        plain = [spec for spec in inputs if spec.dtype.kind != "f"]
+        self._inputs = StepInputs.of(plain)
+        symbol = self._inputs.tokens.extents[0] if self._inputs.tokens.extents else None
+        self._pairs = find_cache_pairs(inputs, outputs, symbol)
+        _refuse_others(inputs, plain, self._pairs)
+        self._logits = _logits_of(outputs, self._pairs)
+        self._most_positions = most_positions(skeleton.graph)
+        self._vocabulary = next(spec.extents[-1] for spec in outputs if spec.name == self._logits)
+        # It counts the tokens of a sequence, and takes the first keys of its cache.
+        self._pads_left = not any(
+            node.op_type == "GroupQueryAttention" and node.domain == MICROSOFT for node in skeleton.graph.node
+        )
+        chosen = get_backend(backend) if isinstance(backend, str) else backend
+        self._program = chosen.compile(source if source is not None else loaded.to_proto(), CompileOptions(threads))
+
+    @property
+    def program(self) -> Program:
+        """What runs the steps."""
+        return self._program
+
+    @property
+    def threads(self) -> int:
+        """Threads, the calling one included."""
+        return self._program.threads
+
+    @property
+    def vocabulary(self) -> int | None:
+        """How many tokens there are; None if the model does not say."""
+        return self._vocabulary if isinstance(self._vocabulary, int) else None
+
+    @property
+    def most_positions(self) -> int | None:
+        """Tokens that a sequence may have, prompt and answer; None if the model does not say."""
+        return self._most_positions
+
+    def generate(
+        self,
+        ids: Ids,
+        max_new_tokens: int = 32,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        seed: int = 0,
+        eos: int | Iterable[int] | None = None,
+    ) -> Iterator[Any]:
+        """New tokens, each as soon as it is known.
+
+        Args:
+            ids: the prompt; or several, of any lengths, which are generated together.
+            max_new_tokens: of each sequence.
+            temperature: 0 takes the most likely token; otherwise one is drawn.
+            top_k: draw from so many of the most likely tokens; 0 draws from all.
+            seed: of the random numbers; each sequence has its own.
+            eos: a token that ends a sequence, or several; it is the last one that is given.
+
+        Yields:
+            An int. For several prompts a list with one for each, None for those that have ended.
+
+        Raises:
+            UsageError: a prompt is empty, has unknown ids, or is longer than the model's positions; or the settings
+                are wrong.
+            BackendError: a step failed.
+        """
+        prompts, is_batch = _prompts(ids)
+        if not isinstance(max_new_tokens, Integral) or max_new_tokens < 1:
+            raise UsageError(f"`max_new_tokens` is {max_new_tokens!r}; it has to be 1 or more")
+        self._check(prompts, int(max_new_tokens))
+        sampler = Sampler(temperature, top_k, seed, len(prompts))
+        ends = frozenset([eos] if isinstance(eos, Integral) else (eos or ()))
+        return self._tokens(prompts, int(max_new_tokens), sampler, ends, is_batch)
+
+    def _check(self, prompts: Sequence[npt.NDArray[np.int64]], new: int) -> None:
+        lengths = {len(prompt) for prompt in prompts}
+        highest = max(int(prompt.max()) for prompt in prompts)
+        if self.vocabulary is not None and highest >= self.vocabulary:
+            raise UsageError(f"a prompt has the token id {highest}; the model's vocabulary has {self.vocabulary}")
+        if len(lengths) > 1 and not self._inputs.has_mask:
+            raise UsageError(
+                f"the prompts have {min(lengths)} to {max(lengths)} tokens, and the model has no attention_mask that "
+                "tells padding from tokens; generate them one by one"
+            )
+        # The last token is not fed again.
+        needed, most = max(lengths) + new - 1, self._most_positions
+        if most is not None and needed > most:
+            raise UsageError(
+                f"a prompt of {max(lengths)} tokens and {new} new ones need {needed} positions, and the model has "
+                f"{most}; shorten the prompt or `max_new_tokens`"
+            )
+
+    def _tokens(
+        self,
+        prompts: Sequence[npt.NDArray[np.int64]],
+        new: int,
+        sampler: Sampler,
+        ends: frozenset[Any],
+        is_batch: bool,
+    ) -> Iterator[Any]:
+        lengths = np.array([len(prompt) for prompt in prompts], np.int64)
+        progress = Progress(lengths, int(lengths.max()), self._pads_left)
+        tokens = _padded(prompts, progress)
+        cache = Cache(self._pairs, len(prompts), self._program)
+        has_ended = np.zeros(len(prompts), bool)
+        last = lengths - 1
+        for count in range(new):
+            logits = self._step(tokens, cache, progress)
+            rows = np.full(len(prompts), logits.shape[1] - 1) if count or self._pads_left else last
+            rows = np.minimum(rows, logits.shape[1] - 1)
+            chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
+            given = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
+            has_ended |= np.isin(chosen, list(ends))
+            yield given if is_batch else given[0]
+            if has_ended.all():
+                return
+            tokens = chosen[:, None]
+
+    def _step(self, tokens: npt.NDArray[np.int64], cache: Cache, progress: Progress) -> Array:
+        """Logits, [sequences, tokens, vocabulary]; the cache and the progress go on."""
+        feeds = self._inputs.feeds(tokens, progress) | cache.feeds
+        length = progress.done + tokens.shape[1]
+        targets = cache.targets(length)
+        # Only programs with caches that can be written in place take arrays for them.
+        results = self._program.run(feeds, targets) if targets else self._program.run(feeds)  # type: ignore[call-arg]
+        cache.keep(results, length)
+        progress.done = length
+        logits = results[self._logits]
+        return logits if logits.ndim == 3 else logits[:, None]
+
+    def __reduce__(self) -> Any:
+        refuse_copies("a decoder")
+
+
+def _prompts(ids: Ids) -> tuple[list[npt.NDArray[np.int64]], bool]:
+    """Each prompt as an array, and whether several were asked for."""
+    items: list[Any] = list(ids)
+    is_batch = bool(items) and not all(isinstance(token, (Integral, float)) for token in items)
+    listed = items if is_batch else [items]
+    prompts = []
+    for number, prompt in enumerate(listed):
+        where = f"prompt {number}" if is_batch else "the prompt"
+        try:
+            array = np.asarray(prompt)
+        except ValueError as error:
+            raise UsageError(f"{where} is no list of token ids") from error
+        if array.size == 0:
+            raise UsageError(f"{where} is empty; a decoder needs a token to begin with")
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise UsageError(f"{where} is {array.dtype} of shape {list(array.shape)}; pass a list of token ids")
+        if int(array.min()) < 0:
+            raise UsageError(f"{where} has the token id {int(array.min())}; ids are 0 or more")
+        prompts.append(array.astype(np.int64))
+    return prompts, is_batch
+
+
+def _padded(prompts: Sequence[npt.NDArray[np.int64]], progress: Progress) -> npt.NDArray[np.int64]:
+    tokens = np.zeros((len(prompts), progress.width), np.int64)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        if progress.pads_left:
+            row[progress.width - len(prompt) :] = prompt
+        else:
+            row[: len(prompt)] = prompt
+    return tokens
+
+
+def _output_spec(info: onnx.ValueInfoProto) -> TensorSpec:
+    tensor = info.type.tensor_type
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type or onnx.TensorProto.FLOAT))
+    return TensorSpec(info.name, dtype, declared_shape(tensor))
+
+
+def _refuse_others(inputs: Sequence[TensorSpec], plain: Sequence[TensorSpec], pairs: Sequence[CachePair]) -> None:
+    if not pairs:
+        raise UnsupportedError(
+            "the model has no cache among its inputs; export it with past keys and values as inputs and outputs"
+        )
+    known = {spec.name for spec in plain} | {pair.past for pair in pairs}
+    other = next((spec for spec in inputs if spec.name not in known), None)
+    if other is not None:
+        raise UnsupportedError(f"the input {other.name!r} is neither a cache nor anything that a step fills in")
+
+
+def _logits_of(outputs: Sequence[TensorSpec], pairs: Sequence[CachePair]) -> str:
+    presents = {pair.present for pair in pairs}
+    others = [spec.name for spec in outputs if spec.name not in presents and spec.dtype.kind == "f"]
+    named = [name for name in others if "logits" in name.lower()]
+    if len(named or others) != 1:
+        listed = ", ".join(map(repr, others)) or "none"
+        raise UnsupportedError(f"which output has the logits? name one of them logits; there are {listed}")
+    return (named or others)[0]

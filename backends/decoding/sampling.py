@@ -1,0 +1,64 @@
+"""The next token, out of the logits of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.errors import UsageError
+
+__all__ = ["Sampler"]
+
+
+class Sampler:
+    """Chooses tokens: the most likely one, or one drawn at a temperature.
+
+    Each sequence has random numbers of its own, so that what it draws does not depend on its batch.
+    """
+
+    def __init__(self, temperature: float, top_k: int, seed: int, sequences: int) -> None:
+        """Begin anew.
+
+        Args:
+            temperature: 0 takes the most likely token.
+            top_k: draw from so many of the most likely tokens; 0 draws from all.
+            seed: of the random numbers.
+            sequences: how many there are.
+
+        Raises:
+            UsageError: a number is negative or not finite.
+        """
+        if not (np.isfinite(temperature) and temperature >= 0):
+            raise UsageError(f"`temperature` is {temperature}; it has to be a finite number, 0 or more")
+        if top_k < 0:
+            raise UsageError(f"`top_k` is {top_k}; it has to be 0, for all tokens, or more")
+        if seed < 0:
+            raise UsageError(f"`seed` is {seed}; it has to be 0 or more")
+        self._temperature, self._top_k = float(temperature), int(top_k)
+        self._generators: Sequence[np.random.Generator] = [
+            np.random.default_rng([seed, sequence]) for sequence in range(sequences)
+        ]
+
+    def choose(self, logits: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """A token for each sequence.
+
+        Args:
+            logits: [sequences, vocabulary].
+        """
+        if self._temperature == 0:
+            most_likely: npt.NDArray[np.int64] = np.argmax(logits, axis=-1).astype(np.int64)
+            return most_likely
+        drawn = [self._draw(row, generator) for row, generator in zip(logits, self._generators, strict=True)]
+        return np.array(drawn, np.int64)
+
+    def _draw(self, logits: npt.NDArray[Any], generator: np.random.Generator) -> int:
+        scaled = logits.astype(np.float64) / self._temperature
+        places = np.arange(scaled.size)
+        if 0 < self._top_k < scaled.size:
+            places = np.argpartition(scaled, -self._top_k)[-self._top_k :]
+        weights = np.exp(scaled[places] - scaled[places].max())
+        ends = np.cumsum(weights)
+        return int(places[min(int(np.searchsorted(ends, generator.random() * ends[-1], "right")), places.size - 1)])

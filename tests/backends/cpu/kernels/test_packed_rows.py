@@ -1,0 +1,212 @@
+"""Weights of matrix products in one packed form: against numpy, for each type of values and instruction set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_reference import assert_close, random_array, random_sparse, run
+
+from sift_onnx.backends.cpu import _kernels
+
+# With and without instructions beyond the instruction set.
+VARIANTS = [(isa, False) for isa in _kernels.supported_isas()] + [("", True)]
+Floats = np.ndarray
+
+
+@pytest.fixture(scope="module")
+def pool() -> _kernels.ThreadPool:
+    return _kernels.ThreadPool(2)
+
+
+def rounded(weights: Floats, values: str) -> Floats:
+    """Weights as 16 bits hold them."""
+    if values == "float16":
+        return weights.astype(np.float16).astype(np.float32)
+    if values == "bfloat16":
+        bits = weights.astype(np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return weights
+
+
+def integers(rng: np.random.Generator, shape: tuple[int, int], density: float) -> Floats:
+    weights = rng.integers(-128, 128, shape).astype(np.float32)
+    weights[rng.random(shape) >= density] = 0
+    return weights
+
+
+def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Floats, second: Floats | None = None) -> Floats:
+    """The result for x [m, columns] in the operator's layout."""
+    added = None if second is None else second[:, :, None, None]
+    return run(pool, op, x[:, :, None, None], added)[:, :, 0, 0]
+
+
+@pytest.mark.parametrize(("isa", "extended"), VARIANTS)
+@settings(max_examples=40, deadline=None)
+@given(
+    m=st.sampled_from((1, 2, 3, 4, 5, 9, 15, 16, 17, 40, 130, 300)),
+    rows=st.integers(1, 70),
+    columns=st.sampled_from((1, 15, 16, 63, 64, 65, 128, 192, 300)),
+    density=st.sampled_from((0.0, 0.05, 0.3, 0.5, 1.0)),
+    values=st.sampled_from(("float32", "bfloat16", "float16", "int8")),
+    group=st.sampled_from((0, 16, 32, 64, 128)),
+    layout=st.sampled_from(("planes", "images16")),
+)
+def test_products_agree_with_numpy(
+    pool: _kernels.ThreadPool,
+    isa: str,
+    extended: bool,
+    m: int,
+    rows: int,
+    columns: int,
+    density: float,
+    values: str,
+    group: int,
+    layout: str,
+) -> None:
+    rng = np.random.default_rng(m * rows + columns)
+    x = random_array(rng, (m, columns))
+    scales = None
+    if values == "int8":
+        weights = integers(rng, (rows, columns), density)
+        groups = -(-columns // group) if group else 1
+        scales = rng.uniform(0.01, 0.02, (rows, groups)).astype(np.float32)
+        by_column = np.repeat(scales, group or columns, axis=1)[:, :columns]
+        exact = weights.astype(np.float64) * by_column
+    else:
+        group = 0
+        weights = rounded(random_sparse(rng, (rows, columns), density), values)
+        exact = weights.astype(np.float64)
+    sparse = _kernels.SparseWeights.from_dense(rows, columns, weights)
+    packed = _kernels.PackedRows(sparse, values, scales, group)
+    bias = random_array(rng, (rows,))
+    second = random_array(rng, (m, rows)) if m % 2 else None
+    op = _kernels.Matmul(packed, bias, layout=layout, isa=isa, extended=extended)
+    expected = x.astype(np.float64) @ exact.T + bias
+    assert_close(product(pool, op, x, second), expected + (0 if second is None else second), columns)
+
+
+def packed(weights: Floats, values: str = "float32", **scales: object) -> _kernels.PackedRows:
+    return _kernels.PackedRows(_kernels.SparseWeights.from_dense(*weights.shape, weights), values, **scales)
+
+
+def test_forms_are_those_of_the_fewest_bytes() -> None:
+    rng = np.random.default_rng(0)
+    for density, values, form, size in (
+        (0.3, "float32", "bitmap", 1 / 8 + 4 * 0.3),
+        (0.1, "float32", "list", 6 * 0.1),
+        (0.1, "int8", "bitmap", 1 / 8 + 0.1),
+        (0.5, "bfloat16", "bitmap", 1 / 8 + 2 * 0.5),
+        (1.0, "float16", "dense", 2.0),
+        (1.0, "int8", "dense", 1.0),
+    ):
+        weights = random_sparse(rng, (64, 2048), 1.0) + 10
+        weights[rng.random(weights.shape) >= density] = 0
+        made = packed(weights, values)
+        assert (made.form, made.values, made.nnz) == (form, values, np.count_nonzero(weights))
+        # Besides: where each row begins, its scale and sum, bounds of ranges.
+        assert 0.95 * size < made.nbytes / weights.size < 1.05 * size + 24 * 64 / weights.size
+
+
+@pytest.mark.parametrize("values", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("density", [0.05, 0.4, 1.0])
+def test_what_a_type_holds_comes_back_with_the_same_bits(
+    pool: _kernels.ThreadPool, values: str, density: float
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = rounded(random_sparse(rng, (20, 192), density), values)
+    eye = np.eye(192, dtype=np.float32)
+    np.testing.assert_array_equal(product(pool, _kernels.Matmul(packed(weights, values).source()), eye), weights.T)
+
+
+def test_numbers_round_to_the_nearest_and_ties_to_even() -> None:
+    rng = np.random.default_rng(0)
+    exact = np.concatenate([
+        random_array(rng, (500,)) * np.float32(10.0) ** rng.integers(-9, 4, 500),
+        [1 + 2**-11, 1 + 3 * 2**-11, 2**-25, 3 * 2**-25, 65504, 2**-14 - 2**-26, 1 + 2**-8, 1 + 3 * 2**-8, -(2.0**-24)],
+    ]).astype(np.float32)  # fmt: skip
+    weights = np.zeros((1, 576), np.float32)
+    weights[0, : exact.size] = exact
+    eye = np.eye(576, dtype=np.float32)
+    for values in ("float16", "bfloat16"):
+        back = product(_kernels.ThreadPool(1), _kernels.Matmul(packed(weights, values)), eye)[:, 0]
+        np.testing.assert_array_equal(back, rounded(weights, values)[0])
+
+
+def test_int8_without_scales_gets_one_per_row(pool: _kernels.ThreadPool) -> None:
+    rng = np.random.default_rng(0)
+    weights = random_sparse(rng, (30, 256), 0.4) * np.float32(10.0) ** rng.integers(-30, 3, (30, 1))
+    weights[3] = 0
+    back = product(pool, _kernels.Matmul(packed(weights, "int8")), np.eye(256, dtype=np.float32)).T
+    most = np.abs(weights).max(axis=1, keepdims=True)
+    assert (np.abs(back - weights) <= most * (0.5 / 127 * 1.001)).all()
+
+
+def test_large_weights_stay_float32_where_float16_does_not_reach() -> None:
+    weights = np.full((2, 64), 70000, np.float32)
+    assert packed(weights, "float16").values == "float32"
+
+
+@pytest.mark.parametrize(("isa", "extended"), VARIANTS)
+@pytest.mark.parametrize("values", ["float32", "bfloat16", "float16", "int8"])
+def test_pruned_weights_do_not_meet_infinite_activations(
+    pool: _kernels.ThreadPool, isa: str, extended: bool, values: str
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = integers(rng, (9, 192), 0.4)
+    weights[0, :64] = 0
+    weights[1, 5] = 3
+    x = random_array(rng, (2, 192))
+    x[0, 5], x[1, 7] = np.inf, np.nan
+    scales = np.ones(9, np.float32) if values == "int8" else None
+    y = product(pool, _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extended=extended), x)
+    assert np.isfinite(y[:, 0]).all()
+    assert y[0, 1] == np.inf
+    with np.errstate(invalid="ignore"):
+        expected = np.where(weights == 0, 0, weights * x[:, None, :]).sum(axis=2, dtype=np.float64)
+    np.testing.assert_allclose(y, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e30])
+def test_integer_products_follow_the_magnitude_of_activations(pool: _kernels.ThreadPool, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    weights = integers(rng, (9, 4096), 0.5)
+    x = random_array(rng, (3, 4096)) * np.float32(scale)
+    x[1] = 0
+    y = product(pool, _kernels.Matmul(packed(weights, "int8", scales=np.full(9, 0.01, np.float32))), x)
+    expected = x.astype(np.float64) @ (weights.T.astype(np.float64) * np.float32(0.01))
+    magnitude = np.abs(x).max(axis=1, keepdims=True) * np.linalg.norm(weights * 0.01, axis=1)
+    assert (np.abs(y - expected) <= 3e-7 * magnitude + 1e-38).all()
+
+
+@pytest.mark.parametrize("layout", ["planes", "images16"])
+@pytest.mark.parametrize("m", [1, 7, 100])
+def test_any_number_of_threads_writes_the_same_bits(layout: str, m: int) -> None:
+    rng = np.random.default_rng(0)
+    x = random_array(rng, (m, 700))
+    made = packed(random_sparse(rng, (301, 700), 0.3))
+    one, three = (product(_kernels.ThreadPool(threads), _kernels.Matmul(made, layout=layout), x) for threads in (1, 3))
+    np.testing.assert_array_equal(one, three)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"values": "int4"}, "type of values"),
+        ({"values": "int8", "scales": np.ones(4, np.float32)}, "one scale per row"),
+        ({"values": "int8", "scales": np.ones(6, np.float32), "group": 24}, "multiple of 16"),
+        ({"values": "float32", "scales": np.ones(6, np.float32), "group": 32}, "only int8"),
+        ({"values": "int8", "scales": np.ones(3, np.float32)}, "whole numbers"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: dict[str, object], message: str) -> None:
+    weights = np.full((3, 64), 0.5, np.float32)
+    with pytest.raises(ValueError, match=message):
+        packed(weights, **arguments)
+
+
+def test_operators_share_their_weights(pool: _kernels.ThreadPool) -> None:
+    made = packed(random_sparse(np.random.default_rng(0), (64, 512), 0.3))
+    ops = [_kernels.Matmul(made, layout=layout) for layout in ("planes", "images16")]
+    assert all(op.weight_bytes == 64 * 4 for op in ops)

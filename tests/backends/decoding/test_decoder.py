@@ -1,0 +1,200 @@
+"""Tokens of decoders with a cache, against the same model on whole sequences and against each other."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import onnx
+import pytest
+from decoder_nets import LAYERS, POSITIONS, SPELLINGS, VOCABULARY, decoder
+
+from sift_onnx.backends.base import CompileOptions
+from sift_onnx.backends.decoding.decoder import Decoder
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.errors import UnsupportedError, UsageError
+
+PROMPTS = [[3, 5, 7], [1], [2, 9, 4, 4, 11]]
+
+
+@cache
+def decoder_of(spelling: str) -> Decoder:
+    return Decoder(decoder(spelling), 1, backend="onnxruntime")
+
+
+def whole_sequence(spelling: str, prompt: list[int], count: int) -> list[int]:
+    """The most likely tokens, each from a run on everything before it."""
+    model = decoder(spelling)
+    program = OnnxRuntimeProgram(model, CompileOptions(1))
+    ids = list(prompt)
+    for _ in range(count):
+        feeds = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
+        if any(info.name == "position_ids" for info in model.graph.input):
+            feeds["position_ids"] = np.arange(len(ids))[None]
+        for spec in program.inputs:
+            if spec.name not in feeds:
+                _, heads, _, depth = spec.shape or ()
+                feeds[spec.name] = np.zeros((1, int(heads or 0), 0, int(depth or 0)), np.float32)
+        ids.append(int(program.run(feeds)["logits"][0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_step_with_the_cache_is_a_run_on_the_whole_sequence(spelling: str) -> None:
+    assert list(decoder_of(spelling).generate(PROMPTS[0], 5)) == whole_sequence(spelling, PROMPTS[0], 5)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_sequences_of_different_lengths_get_in_a_batch_what_they_get_alone(spelling: str) -> None:
+    made = decoder_of(spelling)
+    alone = [list(made.generate(prompt, 6)) for prompt in PROMPTS]
+    assert [list(tokens) for tokens in zip(*made.generate(PROMPTS, 6), strict=True)] == alone
+
+
+def test_three_spellings_of_one_model_give_the_same_tokens() -> None:
+    tokens = [list(decoder_of(spelling).generate(PROMPTS[2], 8)) for spelling in ("llama", "genai", "opset23")]
+    assert tokens[0] == tokens[1] == tokens[2]
+
+
+def test_tokens_that_are_drawn_depend_on_the_seed_and_not_on_the_batch() -> None:
+    made = decoder_of("llama")
+    drawn = [list(made.generate(PROMPTS[0], 6, temperature=2.0, top_k=20, seed=seed)) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    batch = [row[0] for row in made.generate([PROMPTS[0], PROMPTS[1]], 6, temperature=2.0, top_k=20, seed=1)]
+    assert batch == drawn[0]
+
+
+def test_of_one_most_likely_token_the_drawn_one_is_that() -> None:
+    made = decoder_of("llama")
+    assert list(made.generate([4], 4, temperature=3.0, top_k=1)) == list(made.generate([4], 4))
+
+
+def test_a_sequence_ends_with_its_end_token_and_the_others_go_on() -> None:
+    made = decoder_of("llama")
+    first, second = (list(made.generate(prompt, 6)) for prompt in PROMPTS[:2])
+    end = first[2]
+    assert end not in second
+    assert list(made.generate(PROMPTS[0], 6, eos=end)) == first[:3]
+    rows = list(made.generate(PROMPTS[:2], 6, eos=[end]))
+    assert [row[0] for row in rows] == [*first[:3], None, None, None]
+    assert [row[1] for row in rows] == second
+
+
+def test_tokens_come_one_by_one() -> None:
+    steps = decoder_of("llama").generate([1], 10_000)
+    assert [next(steps) for _ in range(2)] == list(decoder_of("llama").generate([1], 2))
+
+
+@pytest.mark.parametrize(
+    ("ids", "settings", "said"),
+    [
+        ([], {}, "the prompt is empty"),
+        ([[1], []], {}, "prompt 1 is empty"),
+        ([1.5], {}, "list of token ids"),
+        ([-1], {}, "token id -1"),
+        ([VOCABULARY], {}, f"token id {VOCABULARY}; the model's vocabulary has {VOCABULARY}"),
+        ([1], {"max_new_tokens": 0}, "`max_new_tokens` is 0"),
+        ([1], {"temperature": -1.0}, "`temperature` is -1"),
+        ([1], {"temperature": float("nan")}, "`temperature` is nan"),
+        ([1], {"top_k": -1}, "`top_k` is -1"),
+        ([1], {"seed": -1}, "`seed` is -1"),
+        ([1] * 60, {"max_new_tokens": 6}, f"need 65 positions, and the model has {POSITIONS}"),
+    ],
+)
+def test_wrong_prompts_and_settings_are_refused_before_anything_runs(ids, settings, said) -> None:
+    with pytest.raises(UsageError, match=said):
+        decoder_of("gpt2").generate(ids, **settings)
+
+
+def test_as_many_tokens_as_there_are_positions_are_generated() -> None:
+    assert len(list(decoder_of("gpt2").generate([1] * 60, 5))) == 5
+
+
+def renamed(model: onnx.ModelProto, names: dict[str, str]) -> onnx.ModelProto:
+    for node in model.graph.node:
+        for listed in (node.input, node.output):
+            for i, name in enumerate(listed):
+                listed[i] = names.get(name, name)
+    for info in (*model.graph.input, *model.graph.output):
+        info.name = names.get(info.name, info.name)
+    return model
+
+
+def test_a_cache_under_other_names_is_found() -> None:
+    names = {
+        f"past_key_values.{i}.{kind}": f"cache_{kind[0]}_{i}_in" for i in range(LAYERS) for kind in ("key", "value")
+    }
+    names |= {f"present.{i}.{kind}": f"cache_{kind[0]}_{i}_out" for i in range(LAYERS) for kind in ("key", "value")}
+    made = Decoder(renamed(decoder("llama"), names), 1, backend="onnxruntime")
+    assert list(made.generate([3], 3)) == list(decoder_of("llama").generate([3], 3))
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"present.1.value": "other"}, "'past_key_values.1.value' .* looks like a cache, and no output"),
+        ({"input_ids": "words"}, "no input of token ids"),
+        ({"position_ids": "places"}, "the input 'places' .* is neither a cache nor one of input_ids"),
+    ],
+)
+def test_what_cannot_be_paired_or_has_no_known_meaning_is_named(names, said) -> None:
+    with pytest.raises(UnsupportedError, match=said):
+        Decoder(renamed(decoder("gpt2"), names), 1, backend="onnxruntime")
+
+
+def merged(model: onnx.ModelProto) -> onnx.ModelProto:
+    """An ``If`` around all nodes, whose other branch gives zeros, as a decoder for prompts is not asked for."""
+    inner = onnx.helper.make_graph(model.graph.node, "with_past", [], model.graph.output)
+    empty = []
+    for info in model.graph.output:
+        shape = onnx.numpy_helper.from_array(np.ones(len(info.type.tensor_type.shape.dim), np.int64))
+        empty += [
+            onnx.helper.make_node("Constant", [], [f"{info.name}:shape"], value=shape),
+            onnx.helper.make_node("ConstantOfShape", [f"{info.name}:shape"], [f"{info.name}:empty"]),
+        ]
+    outputs = [onnx.helper.make_empty_tensor_value_info(f"{info.name}:empty") for info in model.graph.output]
+    other = onnx.helper.make_graph(empty, "no_past", [], outputs)
+    renamed_outputs = {info.name: f"{info.name}:inner" for info in model.graph.output}
+    for node in inner.node:
+        for listed in (node.input, node.output):
+            for i, name in enumerate(listed):
+                listed[i] = renamed_outputs.get(name, name)
+    for info in inner.output:
+        info.name = renamed_outputs[info.name]
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.node[:]
+    names = [info.name for info in model.graph.output]
+    made.graph.node.append(
+        onnx.helper.make_node("If", ["use_cache_branch"], names, then_branch=inner, else_branch=other)
+    )
+    made.graph.input.append(onnx.helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1]))
+    return made
+
+
+def test_of_a_merged_decoder_the_branch_with_a_cache_is_run() -> None:
+    model = merged(decoder("llama"))
+    assert list(Decoder(model, 1, backend="onnxruntime").generate([3, 4], 4)) == list(
+        decoder_of("llama").generate([3, 4], 4)
+    )
+
+
+def test_a_model_without_a_cache_is_refused() -> None:
+    model = decoder("llama")
+    for layer in range(LAYERS):
+        for kind in ("key", "value"):
+            info = next(info for info in model.graph.input if info.name == f"past_key_values.{layer}.{kind}")
+            model.graph.input.remove(info)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((1, 2, 0, 16), np.float32), info.name))
+    with pytest.raises(UnsupportedError, match="no cache among its inputs"):
+        Decoder(model, 1, backend="onnxruntime")
+
+
+def test_prompts_of_different_lengths_need_a_mask() -> None:
+    made = decoder_of("llama")
+    without = Decoder.__new__(Decoder)
+    without.__dict__.update(made.__dict__)
+    others = tuple(spec for spec in made._inputs.others if spec.name != "attention_mask")
+    without._inputs = type(made._inputs)(made._inputs.tokens, others)
+    with pytest.raises(UsageError, match="the model has no attention_mask"):
+        without.generate([[1], [2, 3]])
