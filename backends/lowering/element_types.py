@@ -12,7 +12,10 @@ __all__ = ["DType"]
 
 
 class DType(Enum):
-    """The element type of an operator's operands and result.
+    """The element type of an operator's operands or its result.
+
+    Of quantized tensors, it is UINT8 within a region: kernels hold int8 as bytes that are 128 higher. What enters or
+    leaves a region has the model's type.
 
     Attributes:
         onnx_type: ONNX's number for it.
@@ -20,10 +23,17 @@ class DType(Enum):
     """
 
     FLOAT32 = (onnx.TensorProto.FLOAT, np.dtype(np.float32))
+    UINT8 = (onnx.TensorProto.UINT8, np.dtype(np.uint8))
+    INT8 = (onnx.TensorProto.INT8, np.dtype(np.int8))
 
     def __init__(self, onnx_type: int, numpy: np.dtype[Any]) -> None:
         self.onnx_type = onnx_type
         self.numpy = numpy
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether it is one of quantized tensors."""
+        return self is not DType.FLOAT32
 
     @property
     def itemsize(self) -> int:

@@ -1,7 +1,7 @@
 """Fusion of normalization, residual, activation, padding and pooling into the convolution or product beside them.
 
-Eight rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once and
-in the view that it was made in, and that does not leave the region.
+Eight rules, applied to the steps of one region until none applies; those of ``quantized_fusion`` come after them.
+"Sole" is a value that one step reads, once and in the view that it was made in, and that does not leave the region.
 
 1. A step per channel after a sole result without activation is folded into weights and bias. Zeros stay zeros.
 2. x * sigmoid(x) is silu(x), x * hard_sigmoid(x; 1/6, 1/2) is hard_swish(x).
@@ -16,12 +16,13 @@ in the view that it was made in, and that does not leave the region.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from sift_onnx.backends.lowering.quantized_fusion import QUANTIZED_RULES, with_dynamic_bytes
+from sift_onnx.backends.lowering.region_steps import Merged, RegionSteps, merged
 from sift_onnx.backends.lowering.resampling import Padding
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.rules.flat_images import APART, TOGETHER
@@ -40,15 +41,15 @@ from sift_onnx.backends.lowering.specs import (
     Matmul,
     PixelCopy,
     Pool,
+    QuantizedMatmul,
     Reshaped,
     Sliced,
-    Spec,
 )
 
 __all__ = ["fuse"]
 
 # Operators that apply an activation where they store their result.
-_ACTIVATED = (Conv, Depthwise, Matmul, Elementwise, ChannelCombine, ChannelScale)
+_ACTIVATED = (Conv, Depthwise, Matmul, Elementwise, ChannelCombine, ChannelScale, QuantizedMatmul)
 
 
 def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callable[[Conv, Pool], bool]) -> list[Step]:
@@ -59,10 +60,10 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
         outputs: values that leave the region.
         pools_at_once: whether the back end has one operator for a convolution and the pooling after it.
     """
-    region = _Region(_without_detours(steps, outputs), frozenset(outputs), pools_at_once)
-    for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool):
+    region = RegionSteps(_without_detours(steps, outputs), outputs, pools_at_once)
+    for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool, *QUANTIZED_RULES):
         region.apply(rule)
-    return [part for step in _needed(region.steps, region.outputs) for part in _unfolded(step)]
+    return with_dynamic_bytes([part for step in region.needed() for part in _unfolded(step)])
 
 
 def _without_detours(steps: Sequence[Step], outputs: Collection[str]) -> list[Step]:
@@ -74,10 +75,7 @@ def _without_detours(steps: Sequence[Step], outputs: Collection[str]) -> list[St
             sources[step.output] = step.inputs[0]
         elif step.spec == Reshaped(APART) and step.inputs[0] in sources:
             names[step.output] = sources[step.inputs[0]]
-    if not names:
-        return list(steps)
-    read = [replace(step, inputs=tuple(names.get(name, name) for name in step.inputs)) for step in steps]
-    return _needed(read, outputs)
+    return [replace(step, inputs=tuple(names.get(name, name) for name in step.inputs)) for step in steps]
 
 
 def _unfolded(step: Step) -> list[Step]:
@@ -92,52 +90,7 @@ def _unfolded(step: Step) -> list[Step]:
     ]
 
 
-def _needed(steps: Sequence[Step], outputs: Collection[str]) -> list[Step]:
-    """The steps whose results are read; slices that were joined again may have no reader left."""
-    wanted = set(outputs)
-    kept = []
-    for step in reversed(steps):
-        if step.output in wanted:
-            wanted.update(step.inputs)
-            kept.append(step)
-    return kept[::-1]
-
-
-@dataclass
-class _Region:
-    """Steps that shrink; each rule sees the producers and readers as they are by then."""
-
-    steps: list[Step]
-    outputs: frozenset[str]
-    pools_at_once: Callable[[Conv, Pool], bool]
-
-    def apply(self, rule: _Rule) -> None:
-        """Offer every step to ``rule`` in order; what it returns takes the place of the step and of those merged."""
-        i = 0
-        while i < len(self.steps):
-            merged = rule(self, self.steps[i])
-            if merged is None:
-                i += 1
-                continue
-            step, gone = merged
-            self.steps[i] = step
-            self.steps = [s for s in self.steps if not any(s is g for g in gone)]
-            i = next(k for k, s in enumerate(self.steps) if s is step)
-
-    def sole_producer(self, name: str, reader: Step) -> Step | None:
-        """The step that makes ``name``, if the value is sole."""
-        reads = Counter(n for step in self.steps for n in step.inputs)
-        if reads[name] != 1 or name in self.outputs:
-            return None
-        return next((step for step in self.steps if step.output == name and step.result_view == reader.view), None)
-
-
-# A step, and those that it makes superfluous.
-_Merged = tuple[Step, list[Step]] | None
-_Rule = Callable[[_Region, Step], _Merged]
-
-
-def _fold_scale(region: _Region, step: Step) -> _Merged:
+def _fold_scale(region: RegionSteps, step: Step) -> Merged:
     if not isinstance(step.spec, ChannelScale):
         return None
     before = region.sole_producer(step.inputs[0], step)
@@ -147,19 +100,19 @@ def _fold_scale(region: _Region, step: Step) -> _Merged:
     scale, shift = step.spec.scale, step.spec.shift
     if isinstance(spec, ChannelScale) and spec.activation == NO_ACTIVATION:
         combined = replace(step.spec, scale=spec.scale * scale, shift=spec.shift * scale + shift)
-        return _merge(before, step, combined)
+        return merged(before, step, combined)
     if isinstance(spec, GroupNormalization) and step.spec.slopes is None and step.spec.activation == NO_ACTIVATION:
-        return _merge(before, step, replace(spec, scale=spec.scale * scale, shift=spec.shift * scale + shift))
+        return merged(before, step, replace(spec, scale=spec.scale * scale, shift=spec.shift * scale + shift))
     if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION or step.spec.slopes is not None:
         return None
     if isinstance(spec, Conv):
         scale, shift = (np.repeat(values, math.prod(spec.block)) for values in (scale, shift))
     bias = shift if spec.bias is None else spec.bias * scale + shift
     weights = spec.weights if np.all(scale == 1) else spec.weights.scaled(scale)
-    return _merge(before, step, replace(spec, weights=weights, bias=bias, activation=step.spec.activation))
+    return merged(before, step, replace(spec, weights=weights, bias=bias, activation=step.spec.activation))
 
 
-def _gate(region: _Region, step: Step) -> _Merged:
+def _gate(region: RegionSteps, step: Step) -> Merged:
     if step.spec != Elementwise("multiply"):
         return None
     for x, gate in (step.inputs, step.inputs[::-1]):
@@ -181,7 +134,7 @@ def _gated(spec: Elementwise) -> Activation | None:
     return ("hard_swish", 0.0, 0.0) if hard else None
 
 
-def _add_residual(region: _Region, step: Step) -> _Merged:
+def _add_residual(region: RegionSteps, step: Step) -> Merged:
     if not isinstance(step.spec, Elementwise) or step.spec.kind != "add" or step.spec.broadcasts:
         return None
     # The later of the two: the other one's result is there by then, and lives no longer than it did.
@@ -200,22 +153,24 @@ def _add_residual(region: _Region, step: Step) -> _Merged:
         return None
     _, before, other = max(found, key=lambda item: item[0])
     assert isinstance(before.spec, (Conv, Matmul))
-    merged = _merge(before, step, replace(before.spec, activation=step.spec.activation))
-    return replace(merged[0], inputs=(before.inputs[0], other)), merged[1]
+    made, gone = merged(before, step, replace(before.spec, activation=step.spec.activation))
+    return replace(made, inputs=(before.inputs[0], other)), gone
 
 
-def _activate(region: _Region, step: Step) -> _Merged:
+def _activate(region: RegionSteps, step: Step) -> Merged:
     if not isinstance(step.spec, Elementwise) or step.spec.kind != "first":
         return None
     before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, _ACTIVATED):
         return None
+    if isinstance(before.spec, QuantizedMatmul) and (before.spec.y or step.spec.activation[0] != "clip"):
+        return None
     if before.spec.activation != NO_ACTIVATION:
         return None
-    return _merge(before, step, replace(before.spec, activation=step.spec.activation))
+    return merged(before, step, replace(before.spec, activation=step.spec.activation))
 
 
-def _pad(region: _Region, step: Step) -> _Merged:
+def _pad(region: RegionSteps, step: Step) -> Merged:
     if not isinstance(step.spec, (Conv, Depthwise)):
         return None
     before = region.sole_producer(step.inputs[0], step)
@@ -232,7 +187,7 @@ def _pad(region: _Region, step: Step) -> _Merged:
     return replace(step, spec=spec, inputs=(before.inputs[0], *step.inputs[1:]), nodes=nodes), [before]
 
 
-def _join_slices(region: _Region, step: Step) -> _Merged:
+def _join_slices(region: RegionSteps, step: Step) -> Merged:
     spec = step.spec
     if not isinstance(spec, Joined):
         return None
@@ -281,7 +236,7 @@ def _whole_of(names: Sequence[str], makers: Mapping[str, Step], axis: int) -> tu
     return "", 1
 
 
-def _pool(region: _Region, step: Step) -> _Merged:
+def _pool(region: RegionSteps, step: Step) -> Merged:
     if not isinstance(step.spec, Pool):
         return None
     before = region.sole_producer(step.inputs[0], step)
@@ -289,10 +244,4 @@ def _pool(region: _Region, step: Step) -> _Merged:
         return None
     if before.spec.pool is not None or not region.pools_at_once(before.spec, step.spec):
         return None
-    return _merge(before, step, replace(before.spec, pool=step.spec))
-
-
-def _merge(before: Step, step: Step, spec: Spec) -> tuple[Step, list[Step]]:
-    """``before`` with ``spec`` in the place of ``step``."""
-    nodes = (*before.nodes, *step.nodes)
-    return replace(before, spec=spec, output=step.output, result_view=step.result_view, nodes=nodes), [before]
+    return merged(before, step, replace(before.spec, pool=step.spec))

@@ -7,17 +7,29 @@ from dataclasses import dataclass, replace
 
 from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
 from sift_onnx.backends.lowering.branches import BranchMatch, find_branches
+from sift_onnx.backends.lowering.byte_chains import find_byte_functions
 from sift_onnx.backends.lowering.cached_attention import CachedMatch, find_cached_attentions
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
 from sift_onnx.backends.lowering.group_norms import GroupNormMatch, find_group_norms
+from sift_onnx.backends.lowering.integer_layers import find_integer_layers
 from sift_onnx.backends.lowering.mish import find_mishes
 from sift_onnx.backends.lowering.norms import NormMatch, find_norms
+from sift_onnx.backends.lowering.quantization import read_integers
 from sift_onnx.backends.lowering.rotations import RotationMatch, find_rotations
-from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node, operand_view
+from sift_onnx.backends.lowering.rules import (
+    NodeView,
+    NotLowered,
+    Step,
+    View,
+    byte_function,
+    integer_layer,
+    lower_node,
+    operand_view,
+)
 from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
-from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, result_dims
+from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, QuantizedMatmul, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
 __all__ = ["NodeGroup", "find_node_groups", "given_up", "needed"]
@@ -59,11 +71,13 @@ def find_node_groups(
         specs = [group.step.spec for group in groups if group.step is not None]
         weights = [spec.weights for spec in specs if isinstance(spec, LinearLayer)]
         read_weights(weights)
-        found = {matrix.name for matrix in weights if not matrix.is_finite}
-        if not found:
+        not_finite = {matrix.name for matrix in weights if not matrix.is_finite}
+        not_int8 = read_integers(spec.weights for spec in specs if isinstance(spec, QuantizedMatmul))
+        if not not_finite and not not_int8:
             return groups, dims
         # The nodes after such a layer may be lowered differently: kernels no longer produce their operand.
-        graph.not_finite |= found
+        graph.not_finite |= not_finite
+        graph.not_int8 |= not_int8
 
 
 def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
@@ -76,10 +90,12 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
     norms = {norm.nodes[-1]: norm for norm in find_norms(graph)}
     shuffles = {shuffle.nodes[-1]: shuffle for shuffle in find_shuffles(graph)}
     group_norms = {norm.nodes[-1]: norm for norm in find_group_norms(graph)}
+    integers = {layer.nodes[-1]: layer for layer in find_integer_layers(graph)}
+    functions = {found.nodes[-1]: found for found in find_byte_functions(graph)}
     of_images = shuffles | group_norms
     branches = {match.nodes[-1]: match for match in find_branches(graph)}
-    matches = gelus | attentions | norms | of_images | of_decoders | branches
-    matched = {index: found.nodes for index, found in matches.items()}
+    several = gelus | attentions | norms | of_images | of_decoders | branches | integers | functions
+    matched = {index: found.nodes for index, found in several.items()}
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
@@ -104,6 +120,10 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 steps = (_image_step(graph, of_images[index], views, dims),)
             elif index in branches:
                 steps = _branch_steps(graph, branches[index], views, dims)
+            elif index in functions:
+                steps = (byte_function(NodeView(graph, index, views, dims), functions[index]),)
+            elif index in integers:
+                steps = (integer_layer(NodeView(graph, integers[index].layer, views, dims), integers[index]),)
             else:
                 steps = lower_node(graph, index, views, dims)
         except NotLowered as reason:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["LAYERS", "OTHERS", "Operator", "attention_model", "chain", "turns"]
+__all__ = ["LAYERS", "OTHERS", "Operator", "attention_model", "chain", "quantized_chain", "turns"]
 
 _OPSET = 20
 _HEADS, _DEPTH = 8, 64
@@ -113,6 +113,21 @@ def chain(
     for _ in range(count):
         x = operator(builder, x, shape)
     return builder.model(x, shape, shape)
+
+
+def quantized_chain(shape: tuple[int, ...], count: int, density: float = 1.0) -> onnx.ModelProto:
+    """``count`` convolutions of bytes with 1x1 windows; ``density`` is the share of their quads that are not zero."""
+    builder = _Builder()
+    channels = shape[1]
+    point = builder.constant(np.array(0.05, np.float32)), builder.constant(np.array(128, np.uint8))
+    zero, scale = builder.constant(np.array(0, np.int8)), builder.constant(np.array(0.002, np.float32))
+    x = builder.op("QuantizeLinear", "x", *point)
+    for _ in range(count):
+        live = np.repeat(builder.rng.random((channels, -(-channels // 4))) < density, 4, axis=1)[:, :channels]
+        weights = builder.rng.integers(1, 128, (channels, channels), np.int8) * live
+        kernel = builder.constant(weights.reshape(channels, channels, 1, 1).astype(np.int8))
+        x = builder.op("QLinearConv", x, *point, kernel, scale, zero, *point)
+    return builder.model(builder.op("DequantizeLinear", x, *point), shape, shape)
 
 
 def turns(count: int) -> onnx.ModelProto:

@@ -24,7 +24,7 @@ from importlib.metadata import version
 import msgspec
 import numpy as np
 import onnx
-from chains import LAYERS, OTHERS, Operator, attention_model, chain, turns
+from chains import LAYERS, OTHERS, Operator, attention_model, chain, quantized_chain, turns
 
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
@@ -57,6 +57,8 @@ VALUES: tuple[ValueType, ...] = ("bfloat16", "float16", "int8")
 LANES = 16
 _MEMORY_BYTES = 1 << 30
 _COUNT = 4
+# Of the layers by which bytes are compared with floats.
+QUANTIZED, QUANTIZED_DENSITY = (1, 192, 28, 28), 0.2
 # Of operators without weights: in a core's caches, in what cores share, and beyond.
 MATRICES = ((8, 768), (128, 768), (4096, 768))
 IMAGES = ((1, 32, 28, 28), (1, 64, 56, 56), (16, 64, 112, 112))
@@ -265,7 +267,17 @@ def kernels_entry(kernels: Kernels) -> Entry:
         _rounded(step),
         call_seconds=_rounded(few - step),
         turn_seconds=_rounded(max(kernels.turn_seconds()[0], few - step)),
+        quantized=_rounded(quantized_gain(kernels)),
     )
+
+
+def quantized_gain(kernels: Kernels) -> float:
+    """How many times as fast a layer of bytes is as one of floats whose weights are as dense as its quads."""
+    floats = kernels.steps(chain(LAYERS["pointwise"], QUANTIZED, _COUNT, QUANTIZED_DENSITY))
+    of_bytes = kernels.steps(quantized_chain(QUANTIZED, _COUNT, QUANTIZED_DENSITY))
+    # The first and the last step of these change the type.
+    inner = [seconds for number, seconds in of_bytes.items() if number is not None and 0 < number <= _COUNT]
+    return statistics.mean(seconds for number, seconds in floats.items() if number is not None) / statistics.mean(inner)
 
 
 def other_grids(seconds_of: Callable[[Operator, tuple[int, ...], Operator], float], step: float) -> dict[str, Grid]:
@@ -312,7 +324,14 @@ def onnxruntime_entry(isa: str, threads: int, peak_gflops: float, seconds: float
     layers["attention"] = Grid(tuple(map(float, TOKENS)), (1.0,), tuple(attention))
     rates = other_grids(lambda operator, shape, _: operators(operator, shape), step)
     turn = max(Kernels(isa, threads, seconds).turn_seconds()[1], call)
-    return Entry(isa, threads, _rounded(peak_gflops), layers, rates, _rounded(step), _rounded(call), _rounded(turn))
+    floats, of_bytes = (
+        wall(make(QUANTIZED, 1 + _COUNT)) - wall(make(QUANTIZED, 1))
+        for make in (lambda shape, count: chain(LAYERS["pointwise"], shape, count), quantized_chain)
+    )
+    return Entry(
+        isa, threads, _rounded(peak_gflops), layers, rates, _rounded(step), _rounded(call), _rounded(turn),
+        _rounded(floats / of_bytes),
+    )  # fmt: skip
 
 
 def write(table: Table) -> None:
@@ -363,6 +382,7 @@ def _better(entry: Entry, known: tuple[Entry, ...]) -> Entry:
         step_seconds=min(entry.step_seconds, other.step_seconds),
         call_seconds=min(entry.call_seconds, other.call_seconds),
         turn_seconds=min(entry.turn_seconds, other.turn_seconds),
+        quantized=max(entry.quantized, other.quantized),
     )
 
 

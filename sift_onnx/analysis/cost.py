@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import onnx_graphsurgeon as gs
+from msgspec.structs import replace
 
 from sift_onnx.analysis.active_zeros import ActiveZeros, active_zero_warnings
 from sift_onnx.analysis.axis_system import Size
@@ -76,7 +77,8 @@ def _cost_of_quantized(layer: QuantizedLayer) -> LayerCost:
     words = (node_name(node), str(node.op), layer.kind)
     # Without a mask, only those count as active that do not stand for zero.
     zeros = active_zeros_of(layer.constant) if is_masked(layer.constant) else 0
-    return _layer_cost(layer.constant, words, shape_of(layer.constant), (layer.nnz, zeros), layer.positions)
+    cost = _layer_cost(layer.constant, words, shape_of(layer.constant), (layer.nnz, zeros), layer.positions)
+    return replace(cost, live_quads=layer.live_quads)
 
 
 def _layer_cost(

@@ -16,9 +16,10 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import array_of, constant_values, is_masked, nnz_of, shape_of
-from sift_onnx.graphs.walks import origin_of
+from sift_onnx.graphs.walks import axis_order, origin_of
 from sift_onnx.operators.traits import PARAMETER_VIEWS
-from sift_onnx.operators.weight_operands import FOLDABLE, INTEGER_LAYERS, WEIGHT
+from sift_onnx.operators.weight_operands import FOLDABLE, INTEGER_LAYERS, WEIGHT, feature_axes
+from sift_onnx.weights.quads import live_quads, quads_of
 
 __all__ = ["QuantizedLayer", "quantized_layers"]
 
@@ -39,6 +40,8 @@ class QuantizedLayer:
         positions: multiply-accumulates per weight, over all nodes that multiply by it; 0 for those whose output has no
             known shape.
         nnz: integers that stand for another number than zero, or that a mask says are active.
+        live_quads: share of quads along the input features that hold an integer which stands for another number than
+            zero; None where it is not known which axis these are.
     """
 
     constant: gs.Constant
@@ -47,6 +50,7 @@ class QuantizedLayer:
     kind: str
     positions: int
     nnz: int
+    live_quads: float | None = None
 
 
 def quantized_layers(analysis: AxisAnalysis) -> list[QuantizedLayer]:
@@ -56,20 +60,22 @@ def quantized_layers(analysis: AxisAnalysis) -> list[QuantizedLayer]:
         weight = _integer_weight(node)
         if weight is None:
             continue
-        constant, zero_point, axis, block = weight
+        constant, zero_point, axis, block, views = weight
         kind = _kind(node, shape_of(constant))
         positions = _positions(node, kind, analysis)
         known = found.get(constant.name)
         if known is not None:
             found[constant.name] = replace(known, positions=known.positions + positions)
             continue
-        nnz = nnz_of(constant) if is_masked(constant) else _count(constant, zero_point, axis, block)
-        found[constant.name] = QuantizedLayer(constant, index, node, kind, positions, nnz)
+        active = _other_than_zero(constant, zero_point, axis, block)
+        nnz = nnz_of(constant) if is_masked(constant) else int(np.count_nonzero(active))
+        quads = _live_quads(node, active, views)
+        found[constant.name] = QuantizedLayer(constant, index, node, kind, positions, nnz, quads)
     return list(found.values())
 
 
-def _integer_weight(node: gs.Node) -> tuple[gs.Constant, gs.Tensor | None, int, int] | None:
-    """The integers that a node multiplies by, their zero point, and the axis and the block size of the latter."""
+def _integer_weight(node: gs.Node) -> tuple[gs.Constant, gs.Tensor | None, int, int, list[gs.Node]] | None:
+    """The integers that a node multiplies by, their zero point, its axis and block size, and nodes in between."""
     if node.op in INTEGER_LAYERS:
         weight, point = INTEGER_LAYERS[node.op]
         constant = constant_values(node.inputs[weight]) if weight < len(node.inputs) else None
@@ -77,11 +83,11 @@ def _integer_weight(node: gs.Node) -> tuple[gs.Constant, gs.Tensor | None, int, 
             return None
         # Scales go with output features.
         is_row = "Conv" in node.op or (node.op == "QGemm" and bool(node.attrs.get("transB", 0)))
-        return constant, _input(node, point), 0 if is_row else len(shape_of(constant)) - 1, 0
+        return constant, _input(node, point), 0 if is_row else len(shape_of(constant)) - 1, 0, []
     if node.op not in _FLOAT_LAYERS or len(node.inputs) < 2:
         return None
     # None of these changes how many weights are zero.
-    tensor, _ = origin_of(node.inputs[WEIGHT], PARAMETER_VIEWS)
+    tensor, views = origin_of(node.inputs[WEIGHT], PARAMETER_VIEWS)
     if len(tensor.inputs) != 1 or tensor.inputs[0].op != "DequantizeLinear":
         return None
     reader = tensor.inputs[0]
@@ -93,6 +99,7 @@ def _integer_weight(node: gs.Node) -> tuple[gs.Constant, gs.Tensor | None, int, 
         _input(reader, _ZERO_POINT),
         int(reader.attrs.get("axis", 1)),
         int(reader.attrs.get("block_size", 0)),
+        views,
     )
 
 
@@ -100,18 +107,38 @@ def _input(node: gs.Node, i: int) -> gs.Tensor | None:
     return node.inputs[i] if i < len(node.inputs) and not node.inputs[i].is_empty() else None
 
 
-def _count(constant: gs.Constant, zero_point: gs.Tensor | None, axis: int, block: int) -> int:
-    values = array_of(constant)
+def _other_than_zero(
+    constant: gs.Constant, zero_point: gs.Tensor | None, axis: int, block: int
+) -> npt.NDArray[np.bool_]:
+    values: npt.NDArray[Any] = array_of(constant)
     point = constant_values(zero_point) if zero_point is not None else None
     zeros: npt.NDArray[Any] = np.zeros(1, values.dtype) if point is None else array_of(point)
     if zeros.size == 1:
-        return int(np.count_nonzero(values != zeros.reshape(-1)[0]))
+        return np.asarray(values != zeros.reshape(-1)[0])
     axis %= values.ndim
     if zeros.ndim == 1:
         zeros = zeros.reshape([-1 if i == axis else 1 for i in range(values.ndim)])
     elif block:
         zeros = np.repeat(zeros, block, axis=axis).take(range(values.shape[axis]), axis=axis)
-    return int(np.count_nonzero(values != zeros))
+    return np.asarray(values != zeros)
+
+
+def _live_quads(node: gs.Node, active: npt.NDArray[np.bool_], views: Sequence[gs.Node]) -> float | None:
+    """The share of quads with an active weight; ``views`` lie between the integers and the node."""
+    if active.ndim < 2 or any(view.op not in ("DequantizeLinear", "Identity", "Transpose") for view in views):
+        return None
+    if node.op in INTEGER_LAYERS:
+        last = (active.ndim - 1, active.ndim - 2)
+        is_rows_first = "Conv" in node.op or bool(node.attrs.get("transB", 0))
+        axes: tuple[int, int] | None = (0, 1) if is_rows_first else last
+    else:
+        axes = feature_axes(node.op, node.attrs, WEIGHT, active.ndim)
+    if axes is None:
+        return None
+    ordered = np.moveaxis(active.transpose(axis_order(views, active.ndim)), axes, (0, 1))
+    rows, channels = ordered.shape[:2]
+    shaped = ordered.reshape(rows, channels, -1)
+    return live_quads(shaped) / max(quads_of(*shaped.shape), 1)
 
 
 def _kind(node: gs.Node, shape: Sequence[int]) -> str:

@@ -14,9 +14,7 @@ from sift_onnx.analysis.cost import inspect
 from sift_onnx.errors import CheckError
 from sift_onnx.graphs.constants import array_of, sparse_weight_of
 from sift_onnx.model import Model
-from sift_onnx.operators.weight_operands import CONVOLUTIONS
 from sift_onnx.records.quantization import LayerQuantization
-from sift_onnx.weights.quads import live_quads, quads_of
 
 __all__ = ["check_masks", "quantized_layer_records"]
 
@@ -76,12 +74,9 @@ def quantized_layer_records(model: Model, input_shapes: Mapping[str, Any] | None
     for layer in inspect(model, input_shapes).layers:
         array = array_of(initializers[layer.name]) if layer.name in initializers else None
         is_integer = array is not None and array.dtype.kind == "i"
-        live: float | None = None
         zeros = 0
         if array is not None and is_integer:
-            active = array != 0
-            zeros = max(0, layer.nnz - int(np.count_nonzero(active)))
-            live = _live_quads(active, layer.op, initializers[layer.name])
+            zeros = max(0, layer.nnz - int(np.count_nonzero(array)))
         records.append(
             LayerQuantization(
                 name=layer.name,
@@ -92,33 +87,7 @@ def quantized_layer_records(model: Model, input_shapes: Mapping[str, Any] | None
                 nnz=layer.nnz,
                 sparsity=layer.sparsity,
                 zeros=zeros,
-                live_quads=live,
+                live_quads=layer.live_quads,
             )
         )
     return records
-
-
-def _live_quads(active: Mask, op: str, constant: gs.Constant) -> float | None:
-    """The share of quads that are live; None where features lie on no two axes."""
-    if op in CONVOLUTIONS or "Conv" in op:
-        rows = active if op != "ConvTranspose" else active.swapaxes(0, 1)
-        rows = rows.reshape(*rows.shape[:2], -1)
-    elif active.ndim == 2:
-        # Of a product, output features are columns, unless it is a Gemm with its weight transposed.
-        rows = (active if _is_transposed(constant) else active.T)[:, :, None]
-    else:
-        return None
-    return live_quads(rows) / max(quads_of(*rows.shape), 1)
-
-
-def _is_transposed(constant: gs.Constant) -> bool:
-    readers = list(constant.outputs)
-    while readers:
-        node = readers.pop()
-        if node.op in ("Gemm", "QGemm"):
-            return bool(node.attrs.get("transB", 0))
-        if node.op in ("DequantizeLinear", "Identity"):
-            readers += [reader for tensor in node.outputs for reader in tensor.outputs]
-        elif node.op == "Transpose":
-            return True
-    return False

@@ -54,6 +54,8 @@ class LayerCost(Record, frozen=True, kw_only=True):
         effective_macs: multiply-accumulates of the active weights.
         search_space: weights that a mask chooses from (paper, Table 1); 0 without a mask.
         active_zeros: active weights that are zero.
+        live_quads: of quantized layers, the share of quads that hold a weight which does not stand for zero. A quad is
+            four weights of one output along the input features: what int8 kernels skip.
     """
 
     name: str
@@ -68,6 +70,7 @@ class LayerCost(Record, frozen=True, kw_only=True):
     effective_macs: Count
     search_space: Count
     active_zeros: Count = 0
+    live_quads: Share | None = None
 
 
 class CostTotals(Record, frozen=True, kw_only=True):

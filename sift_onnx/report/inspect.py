@@ -26,7 +26,10 @@ def inspect_tables(report: CostReport, title: str, full: bool = False) -> Iterat
     """
     totals, zeros = report.totals, report.totals.active_zeros
     with_zeros = "|active zeros" if zeros else ""
-    columns = f"<weight|<kind|<shape|parameters|active{with_zeros}|sparsity|dense MACs|MACs of active|search space"
+    has_quads = any(layer.live_quads is not None for layer in report.layers)
+    with_quads = "|live quads" if has_quads else ""
+    counts = f"parameters|active{with_zeros}|sparsity{with_quads}|dense MACs|MACs of active|search space"
+    columns = f"<weight|<kind|<shape|{counts}"
     spare = ("search space", "kind", "dense MACs", "parameters", "active zeros")
     table = FittingTable(columns, title=title, show_footer=True, spare=spare)
     footers = (
@@ -35,6 +38,7 @@ def inspect_tables(report: CostReport, title: str, full: bool = False) -> Iterat
         f"{totals.nnz:,}",
         *((f"{zeros:,}",) if zeros else ()),
         f"{1 - totals.nnz / totals.params:.2%}" if totals.params else "",
+        *(("",) if has_quads else ()),
         si(totals.macs),
         si(totals.effective_macs),
         f"{totals.search_space:,}",
@@ -51,6 +55,7 @@ def inspect_tables(report: CostReport, title: str, full: bool = False) -> Iterat
             f"{layer.nnz:,}",
             *((f"{layer.active_zeros:,}" if layer.active_zeros else "",) if zeros else ()),
             f"{layer.sparsity:.2%}",
+            *((f"{layer.live_quads:.2%}" if layer.live_quads is not None else "",) if has_quads else ()),
             si(layer.macs),
             si(layer.effective_macs),
             f"{layer.search_space:,}" if layer.search_space else "",

@@ -1,9 +1,10 @@
 """Standard nodes that make the same types and shapes as nodes that ONNX infers no shapes for.
 
 These are preprocessing of ai.onnx.ml, as converters of scikit-learn write it, what onnxruntime's optimizers make of
-activations, normalizations and layers, and GroupNormalization, a standard operator that onnx infers nothing of. Only
-operators whose specification leaves no doubt have an equivalent: Scaler and Normalizer give floats in the shape of
-their input, whatever its type is. Of attentions, only one with a cache that grows has one.
+activations, normalizations and layers, what its quantizer makes of operators (for shapes, integers are floats), and
+GroupNormalization, a standard operator that onnx infers nothing of. Only operators whose specification leaves no doubt
+have an equivalent: Scaler and Normalizer give floats in the shape of their input, whatever its type is. Of attentions,
+only one with a cache that grows has one.
 """
 
 from __future__ import annotations
@@ -45,9 +46,7 @@ def _same(*outputs: int) -> _MakeNodes:
 
 def _floats(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Floats in the shape of the input."""
-    cast = _node(node, "Cast", node.input[:1], node.output[:1])
-    cast.attribute.append(onnx.helper.make_attribute("to", onnx.TensorProto.FLOAT))
-    return [cast]
+    return [_cast(node, node.input[0], node.output[0])]
 
 
 def _fused(op: str, inputs: int, *attributes: str) -> _MakeNodes:
@@ -59,6 +58,52 @@ def _fused(op: str, inputs: int, *attributes: str) -> _MakeNodes:
         return [bare]
 
     return make
+
+
+def _of_integers(op: str, operands: tuple[int, ...], result: int | None, *attributes: str) -> _MakeNodes:
+    """``op`` on what these inputs stand for; ``result`` is the input that is its scale, the zero point is the next.
+
+    Without a result's scale, it is of floats.
+    """
+
+    def make(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        if len(node.input) <= max(operands):
+            return []
+        inputs = [f"{node.output[0]}:operand {i}" for i in operands]
+        nodes = [_cast(node, node.input[i], name) for i, name in zip(operands, inputs, strict=True)]
+        quantization = list(node.input[result : result + 2]) if result is not None else []
+        made = f"{node.output[0]}:floats" if any(quantization) else node.output[0]
+        bare = _node(node, op, inputs, [made])
+        bare.attribute.extend(attribute for attribute in node.attribute if attribute.name in attributes)
+        nodes.append(bare)
+        if any(quantization):
+            nodes.append(_node(node, "QuantizeLinear", [made, *quantization], node.output[:1]))
+        return nodes
+
+    return make
+
+
+def _joined_integers(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Concat of every third input from the third on; the first two are the result's scale and zero point."""
+    make = _of_integers("Concat", tuple(range(2, len(node.input), 3)), 0, "axis")
+    return make(node) if len(node.input) > 2 else []
+
+
+def _mean_of_integers(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    last = any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute)
+    return [] if last else _of_integers("GlobalAveragePool", (0,), 3)(node)
+
+
+def _average_of_integers(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    last = any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute)
+    window = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+    return [] if last else _of_integers("AveragePool", (0,), 3, *window)(node)
+
+
+def _cast(like: onnx.NodeProto, name: str, made: str) -> onnx.NodeProto:
+    cast = _node(like, "Cast", [name], [made])
+    cast.attribute.append(onnx.helper.make_attribute("to", onnx.TensorProto.FLOAT))
+    return cast
 
 
 def _untransposed_matmul(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -114,6 +159,14 @@ _EQUIVALENTS.add_table(
         "FusedConv": _fused("Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
         "FusedGemm": _fused("Gemm", 3, "transA", "transB"),
         "FusedMatMul": _untransposed_matmul,
+        "QLinearAdd": _of_integers("Add", (0, 3), 6),
+        "QLinearMul": _of_integers("Mul", (0, 3), 6),
+        "QLinearConcat": _joined_integers,
+        "QLinearGlobalAveragePool": _mean_of_integers,
+        "QLinearAveragePool": _average_of_integers,
+        "QGemm": _of_integers("Gemm", (0, 3), 7, "transA", "transB"),
+        "DynamicQuantizeMatMul": _of_integers("MatMul", (0, 1), None),
+        "MatMulIntegerToFloat": _of_integers("MatMul", (0, 1), None),
     },
     MICROSOFT,
 )

@@ -49,6 +49,26 @@ def test_a_weight_that_is_read_through_a_dequantizer_counts_what_is_not_its_zero
     assert layer.search_space == 0
 
 
+def test_quads_are_counted_along_the_input_features() -> None:
+    stored = np.zeros((6, 9), np.int8)
+    stored[0, 0] = stored[1, 8] = stored[4, 3] = 1
+    net = Net(opset=21)
+    x = net.op("MatMul", net.input("x", 5, 6), dequantized(net, stored, 0))
+    net.output(x)
+    # Columns of the stored matrix are outputs: two quads each, and columns 0, 3 and 8 have one that is live.
+    assert only(net).live_quads == 3 / 18
+    net = Net(opset=21)
+    net.output(net.op("MatMul", net.input("x", 5, 9), net.op("Transpose", dequantized(net, stored, 0))))
+    assert only(net).live_quads == 3 / 18  # six outputs of three quads
+    net = Net()
+    x = net.input("x", 1, 8, 4, 4, values=np.ones((1, 8, 4, 4), np.uint8))
+    kernel = np.full((2, 8, 3, 3), 128, np.uint8)
+    kernel[0, 1:3] = 5
+    y = net.op("ConvInteger", x, net.constant(kernel, "k"), net.constant(np.uint8(0)), net.constant(np.uint8(128)))
+    net.output(net.op("Cast", y, to=1))
+    assert only(net).live_quads == 9 / 36
+
+
 def test_a_layer_of_integers_is_counted() -> None:
     net = Net()
     x = net.input("x", 1, 4, 8, 8, values=np.ones((1, 4, 8, 8), np.uint8))

@@ -44,6 +44,19 @@ ONES = np.ones(8, np.float32)
 BYTES = np.ones((2, 8), np.int8)
 SCALES = np.float32(1), np.int8(0), np.float32(0.1), np.int8(0)
 WEIGHT = np.ones((8, 6), np.float32)
+IMAGE = np.ones((2, 3, 6, 5), np.int8)
+POINT = np.float32(0.5), np.int8(1)
+
+
+def single_joined() -> Any:
+    """QLinearConcat, whose activations are not its first inputs."""
+    model, feeds = single(MICROSOFT, "QLinearConcat", BYTES, *POINT, BYTES, *POINT, axis=1)
+    scale, zero, other = (tensor.name for tensor in model.graph.initializer[:3])
+    model.graph.node[0].input[:] = [scale, zero, "x", scale, zero, "x", scale, zero]
+    assert other not in model.graph.node[0].input
+    return model, feeds
+
+
 CASES: dict[str, Any] = {
     "group norm": single("", "GroupNormalization", np.ones((2, 8, 3, 3), np.float32), ONES, ONES, num_groups=4),
     "layer norm of onnxruntime": single("", "LayerNormalization", TOKENS, ONES, ONES, standard=14),
@@ -78,6 +91,26 @@ CASES: dict[str, Any] = {
     "fused matmul": single(MICROSOFT, "FusedMatMul", TOKENS, WEIGHT, alpha=2.0),
     "leaky relu of bytes": single(MICROSOFT, "QLinearLeakyRelu", BYTES, *SCALES, alpha=0.1),
     "sigmoid of bytes": single(MICROSOFT, "QLinearSigmoid", BYTES, *SCALES),
+    "sum of bytes": single(MICROSOFT, "QLinearAdd", BYTES, *POINT, BYTES[0], *POINT, *POINT),
+    "product of bytes": single(MICROSOFT, "QLinearMul", BYTES, *POINT, BYTES[:1], *POINT, *POINT),
+    "mean of bytes": single(MICROSOFT, "QLinearGlobalAveragePool", IMAGE, *POINT, *POINT),
+    "means of windows of bytes": single(
+        MICROSOFT, "QLinearAveragePool", IMAGE, *POINT, *POINT, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 0]
+    ),
+    "matrix product of bytes": single(
+        MICROSOFT, "QGemm", BYTES, *POINT, np.ones((6, 8), np.int8), *POINT, np.zeros(6, np.int32), *POINT, transB=1
+    ),
+    "matrix product of bytes to floats": single(
+        MICROSOFT, "QGemm", BYTES, *POINT, np.ones((8, 6), np.int8), *POINT, np.zeros(6, np.int32)
+    ),
+    "bytes joined": single_joined(),
+    "product quantized in the run": single(
+        MICROSOFT, "DynamicQuantizeMatMul", TOKENS, np.ones((8, 6), np.int8), *POINT, WEIGHT[0]
+    ),
+    "product of integers to floats": single(
+        MICROSOFT, "MatMulIntegerToFloat", BYTES, np.ones((8, 6), np.int8), *POINT[:1], *POINT[:1], *POINT[1:],
+        *POINT[1:], WEIGHT[0],
+    ),
     "softmax of bytes": single(MICROSOFT, "QLinearSoftmax", BYTES, *SCALES, opset=13, axis=-1),
 }  # fmt: skip
 

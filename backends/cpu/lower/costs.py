@@ -27,6 +27,10 @@ from sift_onnx.backends.lowering.specs import (
     LinearLayer,
     Matmul,
     Pool,
+    QuantizedAverage,
+    QuantizedConv,
+    QuantizedMatmul,
+    QuantizedMean,
     Reshaped,
     result_dims,
 )
@@ -86,6 +90,7 @@ class Work:
         usual: kind of a side that has no rates for ``kind``, as onnxruntime for values of fewer bits.
         elsewhere: share of the dense product's time that onnxruntime takes.
         weights: bytes of a product's weights in the kernels, and in onnxruntime.
+        is_quantized: whether it multiplies bytes; the rates are those of floats, and ``Entry.quantized`` times as high.
     """
 
     kind: str
@@ -97,13 +102,15 @@ class Work:
     usual: str = ""
     elsewhere: float = 1.0
     weights: tuple[float, float] = (0.0, 0.0)
+    is_quantized: bool = False
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
         seconds = side.step_seconds
         kind = self.kind if self.kind in side.flops or not self.usual else self.usual
         if kind in side.flops:
-            seconds += 1e-9 * density * self.flops / side.flops[kind].at(self.positions, density)
+            rate = side.flops[kind].at(self.positions, density) * (side.quantized if self.is_quantized else 1)
+            seconds += 1e-9 * density * self.flops / rate
         else:
             seconds += 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
         if self.activated:
@@ -116,11 +123,14 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
     spec = step.spec
     if isinstance(spec, Reshaped):
         return None
-    nbytes = float(step.dtype.itemsize * (len(step.inputs) * math.prod(operand) + math.prod(result)))
+    read = step.dtype.itemsize * len(step.inputs) * math.prod(operand)
+    nbytes = float(read + step.result_dtype.itemsize * math.prod(result))
     if isinstance(spec, Attention):
         tokens = operand[-2]
         flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
+    if isinstance(spec, QuantizedMatmul):
+        return _integer_work(spec, operand, result, nbytes)
     if isinstance(spec, LinearLayer):
         weights = spec.weights
         density = 1.0 if multiplies_zeros(weights) else weights.density
@@ -140,7 +150,7 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         kind = _window_kind(spec)
         return Work(kind if images < LANES_PAY else f"{kind} in lanes", outputs / max(images * weights.rows, 1),
                     density, flops, nbytes, activated)  # fmt: skip
-    if isinstance(spec, (Pool, GlobalPool)):
+    if isinstance(spec, (Pool, GlobalPool, QuantizedAverage, QuantizedMean)):
         kind = _POOL
     elif isinstance(spec, LayerNormalization):
         kind = _NORMALIZATION
@@ -148,6 +158,21 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         is_plain = getattr(spec, "activation", NO_ACTIVATION)[0] in _COMPARISONS
         kind = _ELEMENTWISE if is_plain else _ACTIVATION
     return Work(kind, 0.0, 1.0, 0.0, nbytes)
+
+
+def _integer_work(spec: QuantizedMatmul, operand: Shape, result: Shape, nbytes: float) -> Work:
+    """Kernels skip quads, whose weights are all zero."""
+    weights = spec.weights
+    flops = 2.0 * weights.channels * weights.taps * math.prod(result)
+    images = operand[0] if isinstance(spec, QuantizedConv) else 1
+    if isinstance(spec, QuantizedConv):
+        kind = _window_kind(spec)
+        # Positions of all images share the lanes.
+        kind = kind if images < LANES_PAY else f"{kind} in lanes"
+    else:
+        kind = "product" if weights.size > SMALL_BYTES else "small product"
+    positions = math.prod(result) / max(images * weights.rows, 1)
+    return Work(kind, positions, weights.quad_density, flops, nbytes, is_quantized=True)
 
 
 def _weight_bytes(weights: WeightMatrix) -> tuple[float, float]:
@@ -158,8 +183,8 @@ def _weight_bytes(weights: WeightMatrix) -> tuple[float, float]:
     return weights.size * min(value, 1 / 8 + value * weights.density), dense
 
 
-def _window_kind(spec: Conv | Depthwise) -> str:
-    if isinstance(spec, Depthwise):
+def _window_kind(spec: Conv | Depthwise | QuantizedConv) -> str:
+    if isinstance(spec, Depthwise) or (isinstance(spec, QuantizedConv) and spec.is_depthwise):
         return "depthwise"
     return "pointwise" if spec.geometry.kernel == (1, 1) else "window"
 
@@ -196,7 +221,7 @@ def region_estimate(
             kernels += own
             onnxruntime += other
         if step.output in outputs:
-            crossing[step.output] = step.dtype.itemsize
+            crossing[step.output] = step.result_dtype.itemsize
     if any(_are_in_lanes(step, shapes) for step in steps):
         nbytes = sum(size * math.prod(shapes[name]) for name, size in crossing.items())
         kernels += 1e-9 * nbytes / rates.kernels.bytes[BORDER].at(nbytes)

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.plan import Plan, Region
-from sift_onnx.backends.cpu.lower.weights import packed_rows, packed_weights
-from sift_onnx.backends.lowering.specs import LinearLayer
+from sift_onnx.backends.cpu.lower.weights import packed_rows, packed_weights, quad_weights
+from sift_onnx.backends.lowering.specs import LinearLayer, QuantizedMatmul
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.shapes.tensor_specs import TensorSpec
 
 __all__ = ["LoweredModel", "ModelMetadata", "RegionWeights", "weights_of"]
 
 # Of the steps that have any, by their place in a region.
-RegionWeights = Mapping[int, _kernels.SparseWeights | _kernels.PackedRows]
+LayerWeights = _kernels.SparseWeights | _kernels.PackedRows | _kernels.QuadWeights
+RegionWeights = Mapping[int, LayerWeights]
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,11 @@ def weights_of(part: Region | Subgraph) -> RegionWeights:
     """The packed weights of a part of a plan that was made from a model; none of a sub-graph."""
     if not isinstance(part, Region):
         return {}
-    layers = {index: step.spec for index, step in enumerate(part.steps) if isinstance(step.spec, LinearLayer)}
-    return {
-        index: packed_weights(spec.weights) if spec.weights.values == "float32" else packed_rows(spec.weights)
-        for index, spec in layers.items()
-    }
+    weights: dict[int, LayerWeights] = {}
+    for index, step in enumerate(part.steps):
+        if isinstance(step.spec, QuantizedMatmul):
+            weights[index] = quad_weights(step.spec)
+        elif isinstance(step.spec, LinearLayer):
+            matrix = step.spec.weights
+            weights[index] = packed_weights(matrix) if matrix.values == "float32" else packed_rows(matrix)
+    return weights

@@ -28,7 +28,7 @@ from sift_onnx.backends.cpu.lower.profitability import (
     why_not_profitable,
 )
 from sift_onnx.backends.cpu.lower.stages import count_of_large
-from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, pays, read_weights
+from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, SPARSE_BELOW, pays, read_weights
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
@@ -41,6 +41,7 @@ from sift_onnx.backends.lowering.specs import (
     Depthwise,
     Joined,
     Matmul,
+    QuantizedMatmul,
     Repeated,
     Reshaped,
     Sliced,
@@ -86,6 +87,7 @@ class Region:
         single: whether it runs image by image, whatever the batch; see ``stages``.
         constants: values of those inputs that are constants.
         symbols: sizes of the other inputs, as far as they are known before a run.
+        signed: inputs and outputs of bytes that are int8 outside.
         prepared: inputs that are looked up in tables.
         caches: of the steps that have one, in order.
     """
@@ -98,6 +100,7 @@ class Region:
     single: bool = False
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     symbols: Mapping[str, Dims] = field(default_factory=dict, repr=False)
+    signed: frozenset[str] = frozenset()
     prepared: tuple[PreparedRows, ...] = ()
     caches: tuple[CacheNames, ...] = ()
 
@@ -117,8 +120,13 @@ class Region:
 
     @cached_property
     def dtypes(self) -> Mapping[str, DType]:
-        """Element types of what its steps read and make, by name."""
-        return {name: step.dtype for step in self.steps for name in (*step.inputs, step.output)}
+        """Element types of what its steps read and make, by name; those of bytes are UINT8 within it."""
+        read = {name: step.dtype for step in self.steps for name in step.inputs}
+        return read | {step.output: step.result_dtype for step in self.steps}
+
+    def array_dtype(self, name: str) -> DType:
+        """The element type of what enters or leaves it."""
+        return DType.INT8 if name in self.signed else self.dtypes.get(name, DType.FLOAT32)
 
 
 @dataclass(frozen=True)
@@ -279,6 +287,11 @@ def _is_sparse(group: NodeGroup) -> bool:
 def _own_reason(group: NodeGroup) -> str:
     """Of a layer with weights: its density."""
     spec = group.step.spec if group.step is not None else None
+    if isinstance(spec, QuantizedMatmul) and spec.weights.quad_density > LIVE_BELOW:
+        return (
+            f"its int8 weights fill {spec.weights.quad_density:.0%} of the quads (four along the input features), the "
+            f"kernels gain below {LIVE_BELOW:.0%}"
+        )
     if isinstance(spec, (Conv, Matmul)) and not pays(spec.weights):
         return (
             f"its weights are dense: {spec.weights.density:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
@@ -328,6 +341,9 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
         single,
         constants,
         {name: graph.dims(name) or () for name, _ in inputs if name not in constants},
+        frozenset(
+            name for name in (*(name for name, _ in inputs), *outputs) if graph.elem_type(name) == DType.INT8.onnx_type
+        ),
         prepared,
         caches,
     )
@@ -350,6 +366,13 @@ def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
 
 def _kernel_reason(spec: Spec) -> str:
     match spec:
+        case QuantizedMatmul() if spec.weights.quad_density <= LIVE_BELOW:
+            pruned, skipped = 1 - spec.weights.density, 1 - spec.weights.quad_density
+            return (
+                f"int8, {pruned:.0%} of its weights are pruned, {skipped:.0%} of their quads along the input features"
+            )
+        case QuantizedMatmul():
+            return "dense int8, between sparse layers: its operands stay in the kernels' layout"
         case Conv() | Matmul() if pays(spec.weights):
             held = "" if spec.weights.values == "float32" else f", values are held as {spec.weights.values}"
             return f"{1 - spec.weights.density:.0%} of its weights are pruned{held}"

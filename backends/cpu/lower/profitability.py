@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from sift_onnx.backends.cpu.lower.costs import Estimate, region_estimate
 from sift_onnx.backends.cpu.lower.rates import Rates
-from sift_onnx.backends.cpu.lower.weights import pays
+from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, pays
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Conv, Matmul, Reshaped
+from sift_onnx.backends.lowering.specs import Conv, Matmul, QuantizedMatmul, Reshaped
 
 __all__ = ["MARGIN", "Setting", "is_certain", "is_sparse", "region_estimates", "sizes_to_expect", "why_not_profitable"]
 
@@ -47,7 +47,9 @@ class Setting:
 
 
 def is_sparse(step: Step) -> bool:
-    """Whether the step has weights of which enough are zero, or whose values take fewer bytes than floats."""
+    """Whether enough of the step's weights are zero, of integers enough quads, or their values take few bytes."""
+    if isinstance(step.spec, QuantizedMatmul):
+        return step.spec.weights.quad_density <= LIVE_BELOW
     return isinstance(step.spec, (Conv, Matmul)) and pays(step.spec.weights)
 
 

@@ -71,6 +71,7 @@ class Entry:
         step_seconds: that each operator costs besides.
         call_seconds: of a region, or of a session's run, where nothing else runs in between.
         turn_seconds: the same where regions and sessions take turns: threads are asleep when theirs begins.
+        quantized: how many times as much layers of int8 do per second as those of floats, on quads that are live.
     """
 
     isa: str
@@ -81,6 +82,7 @@ class Entry:
     step_seconds: float
     call_seconds: float
     turn_seconds: float
+    quantized: float = 1.0
 
     def times(self, factor: float) -> Entry:
         """As if the processor did ``factor`` times as much per second within an operator."""

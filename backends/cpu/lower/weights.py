@@ -9,14 +9,27 @@ from dataclasses import replace
 import numpy as np
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.lowering.specs import QuantizedConv, QuantizedMatmul
 from sift_onnx.backends.lowering.weights import Floats, ValueType, WeightMatrix
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["SPARSE_BELOW", "WEIGHT_VALUES", "packed_rows", "packed_weights", "pays", "read_weights"]
+__all__ = [
+    "LIVE_BELOW",
+    "SPARSE_BELOW",
+    "WEIGHT_VALUES",
+    "packed_rows",
+    "packed_weights",
+    "pays",
+    "quad_weights",
+    "read_weights",
+]
 
 # Above this density the sparse kernels are no faster than onnxruntime's dense ones: of their 110 GFLOP/s (of active
 # weights, paired rows) against its 95, per core of 117 at most, a few per cent are left, and the border costs more.
 SPARSE_BELOW = 0.75
+# The same of the quads of int8 weights. A live quad takes what a quad takes in onnxruntime; what is between layers, and
+# the tables and sums that need no pass of their own, are the gain.
+LIVE_BELOW = 0.9
 # How weights of products may be held: names of the option, and of the kernels.
 WEIGHT_VALUES: dict[str, ValueType] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
 
@@ -77,3 +90,13 @@ def _packed_from_active(matrix: WeightMatrix, weight: SparseWeight) -> _kernels.
         order = np.argsort(rows.astype(np.uint16) if matrix.rows <= 1 << 16 else rows, kind="stable")
         indices, active = (rows * matrix.columns + columns)[order], active[order]
     return _kernels.SparseWeights.from_indices(matrix.rows, matrix.columns, indices, active)
+
+
+def quad_weights(spec: QuantizedMatmul) -> _kernels.QuadWeights:
+    """The weights of a layer as the kernels take them: quads that are all zero are left out."""
+    weights = spec.weights
+    values = weights.values()
+    if not isinstance(spec, QuantizedConv):
+        return _kernels.QuadWeights(values.reshape(weights.rows, weights.channels))
+    shaped = values.reshape(weights.rows, weights.channels, *spec.geometry.kernel)
+    return _kernels.QuadWeights(shaped, groups=spec.groups)

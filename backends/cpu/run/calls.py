@@ -11,11 +11,14 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.run.placed_views import Shape
 from sift_onnx.backends.cpu.run.placement import Call, Part, place
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.weights.quads import QUAD
 
-__all__ = ["Calls", "Schedule", "bytes_of"]
+__all__ = ["Calls", "Schedule", "bytes_of", "words_of"]
 
 # Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
 _SCRATCH_UNIT = DType.FLOAT32.itemsize
+# In front of quads whose scale a run finds.
+_DYNAMIC_BYTES = 64
 _Place = tuple[int, int] | None
 _OtherPlaces = tuple[_Place, _Place, _Place]
 
@@ -38,9 +41,27 @@ class Schedule:
 
 
 def bytes_of(shape: Shape, layout: Layout, dtype: DType) -> int:
-    """That a tensor takes in a layout."""
-    n = shape[0] if layout == "planes" else -(-shape[0] // LANES) * LANES
-    return dtype.itemsize * n * shape[1] * shape[2] * shape[3]
+    """That a tensor takes in a layout; those of bytes take whole words."""
+    n, c, h, w = shape
+    match layout:
+        case "planes":
+            return dtype.itemsize * n * c * h * w
+        case "images16":
+            return dtype.itemsize * _whole(n, LANES) * c * h * w
+        case "bytes":
+            return _whole(n * c * h * w, _SCRATCH_UNIT)
+    quads = _whole(n * h * w, LANES) * _whole(c, QUAD)
+    return quads + (_DYNAMIC_BYTES if layout == "dynamic_quads" else 0)
+
+
+def words_of(count: int, dtype: DType) -> int:
+    """Floats, or words of four bytes, of an array of the caller."""
+    return count if dtype is DType.FLOAT32 else -(-count // _SCRATCH_UNIT)
+
+
+def _whole(count: int, unit: int) -> int:
+    """The least multiple of ``unit`` that is not below ``count``."""
+    return -(-count // unit) * unit
 
 
 @dataclass

@@ -21,6 +21,7 @@ from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of,
 from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, cache_arrays, prepared_rows
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
+from sift_onnx.backends.cpu.run.quantized_operators import build_quantized
 from sift_onnx.backends.cpu.run.schedule import Schedule, schedule
 from sift_onnx.backends.cpu.run.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.forks import renew_in_children
@@ -31,11 +32,14 @@ from sift_onnx.backends.lowering.specs import (
     Attention,
     Channels,
     Conv,
+    DynamicQuantize,
     LinearLayer,
     LinearResize,
     Matmul,
     Moving,
     PixelCopy,
+    QuantizedConv,
+    QuantizedMatmul,
     Reshaped,
     result_dims,
 )
@@ -45,6 +49,7 @@ from sift_onnx.errors import UsageError
 __all__ = ["RegionProgram", "StepTime"]
 
 Array = npt.NDArray[Any]
+_Weights = _kernels.SparseWeights | _kernels.QuadWeights
 
 # Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
@@ -106,7 +111,9 @@ class RegionProgram:
         layers = [step.spec for step in region.steps if isinstance(step.spec, LinearLayer)]
         # Of products, for few rows; see _rows_of.
         self._rows = {i: rows for i, rows in weights.items() if isinstance(rows, _kernels.PackedRows)}
-        self._weights = {i: own for i, own in weights.items() if isinstance(own, _kernels.SparseWeights)}
+        self._weights: dict[int, _Weights] = {
+            i: own for i, own in weights.items() if not isinstance(own, _kernels.PackedRows)
+        }
         products = sum(spec.weights.size for spec in layers if isinstance(spec, Matmul))
         self._in_one_form = DType.FLOAT32.itemsize * products > _SHARED_CACHE_BYTES
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
@@ -207,6 +214,9 @@ class RegionProgram:
     def flops(self, step: int, shape: Shape) -> float:
         """Operations on active weights for an operand of ``shape``; 0 for steps without weights."""
         spec = self.region.steps[step].spec
+        if isinstance(spec, QuantizedMatmul):
+            sizes = result_dims(spec, shape if isinstance(spec, QuantizedConv) else shape[:2])
+            return 2.0 * spec.weights.nnz * math.prod(concrete(sizes)) / spec.weights.rows
         if isinstance(spec, Conv):
             spec = replace(spec, pool=None)
         if not isinstance(spec, LinearLayer):
@@ -221,7 +231,14 @@ class RegionProgram:
             return f"copy {layout}"
         if isinstance(spec, _WITHOUT_OPERATOR):
             return f"{type(spec).__name__.lower()} {layout}"
-        op = self._op(step, layout)
+        if layout not in ("planes", "images16") or self.region.steps[step].result_dtype.is_bytes:
+            op = next((op for (of, _), op in self._ops.items() if of == step), None)
+            if op is None:
+                return f"copy {layout}"
+        else:
+            op = self._op(step, layout)
+        if isinstance(op, (_kernels.QuantizedConv, _kernels.DequantizedConv)):
+            return f"int8 {'conv' if isinstance(spec, QuantizedConv) else 'matmul'} {op.algorithm} {layout}"
         if isinstance(op, (_kernels.Winograd, _kernels.PooledWinograd)):
             pooled = ", pooled" if isinstance(op, _kernels.PooledWinograd) else ""
             return f"conv winograd {layout} tile {op.tile}x{op.tile}{pooled}"
@@ -245,16 +262,24 @@ class RegionProgram:
     def _op(self, step: int, layout: Layout) -> _kernels.Op:
         found = self._ops.get((step, layout))
         if found is None:
-            spec = self.region.steps[step].spec
-            rows = self._rows_of(step, layout) if isinstance(spec, Matmul) else None
-            weights = self._source(step) if rows is None and isinstance(spec, LinearLayer) else None
-            found = build(spec, layout, weights if rows is None else rows, self.isa)
-            self._ops[step, layout] = found
+            found = self._ops[step, layout] = self._built(step, layout)
         return found
+
+    def _built(self, index: int, layout: Layout) -> _kernels.Op:
+        step = self.region.steps[index]
+        spec = step.spec
+        if step.dtype.is_bytes or step.result_dtype.is_bytes:
+            quads = self._weights.get(index)
+            assert not isinstance(quads, _kernels.SparseWeights)
+            return build_quantized(spec, layout, quads, self.isa)
+        rows = self._rows_of(index, layout) if isinstance(spec, Matmul) else None
+        weights = self._source(index) if rows is None and isinstance(spec, LinearLayer) else None
+        return build(spec, layout, weights if rows is None else rows, self.isa)
 
     def _source(self, step: int) -> _kernels.SparseWeights:
         """The weights of a layer as float32; unpacked, where they have been released."""
         weights = self._weights.get(step)
+        assert not isinstance(weights, _kernels.QuadWeights)  # those have operators of bytes
         if weights is None:
             self._unpacked.add(step)
             weights = self._rows[step].source() if step in self._rows else next(
@@ -290,7 +315,12 @@ class RegionProgram:
         with self._lock:
             for step in tuple(self._unpacked):
                 ops = self._packing(step)
-                if not ops and any(of == step for of, _ in self._ops):
+                if isinstance(self.region.steps[step].spec, QuantizedMatmul):
+                    # Packed when they were made; those that make floats may be wanted in another layout.
+                    self._unpacked.discard(step)
+                    if self.region.steps[step].result_dtype.is_bytes and (step, "quads") in self._ops:
+                        del self._weights[step]
+                elif not ops and any(of == step for of, _ in self._ops):
                     # Transformed into a form that cannot be unpacked: another layout's operator needs the weights.
                     self._unpacked.discard(step)
                 elif ops and all(op.release_source() for op in ops):
@@ -304,7 +334,7 @@ class RegionProgram:
         made: dict[tuple[int, Layout], Schedule] = {}
         slabs = []
         batch = self._batch(sizes, dims)
-        outputs = tuple((dims[name], self.region.dtypes[name]) for name in self.region.outputs)
+        outputs = tuple((dims[name], self.region.array_dtype(name)) for name in self.region.outputs)
         for slab in cut(
             batch.count,
             self._bytes_of_group(dims, batch),
@@ -329,6 +359,8 @@ class RegionProgram:
     def _batch(self, sizes: Sequence[tuple[int, ...]], dims: Mapping[str, tuple[int, ...]]) -> Batch:
         """How the batch is cut; whole if not every image has its part of all values."""
         batch = batch_of(self.region, dims)
+        if self._is_uncut():
+            return replace(batch, is_flat=False, is_whole=True)
         if batch.is_flat or batch.is_whole:
             return batch
         shared = {input_key(name, view) for name, view in self.region.inputs if name in self.region.constants}
@@ -338,6 +370,13 @@ class RegionProgram:
         except UsageError:
             return replace(batch, is_whole=True)
         return batch if is_scaled(dims, part, 1, batch.count, shared) else replace(batch, is_whole=True)
+
+    def _is_uncut(self) -> bool:
+        """Whether a scale is one of the whole batch, or images may begin within a word of an array of bytes."""
+        border = (*(name for name, _ in self.region.inputs), *self.region.outputs)
+        return any(isinstance(step.spec, DynamicQuantize) for step in self.region.steps) or any(
+            self.region.array_dtype(name).is_bytes for name in border
+        )
 
     def _sizes(self, sizes: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         """Sizes of all values, by name; of inputs, by name and view."""
@@ -421,5 +460,7 @@ def _too_small(step: Step, name: str, dims: Dims) -> UsageError:
 def _without_values(step: Step) -> Step:
     spec = step.spec
     if isinstance(spec, LinearLayer):
+        return replace(step, spec=replace(spec, weights=spec.weights.released()))
+    if isinstance(spec, QuantizedMatmul):
         return replace(step, spec=replace(spec, weights=spec.weights.released()))
     return step

@@ -9,7 +9,8 @@ from dataclasses import replace
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.run.calls import Calls, Schedule, bytes_of
+from sift_onnx.backends.cpu.run.byte_calls import ByteCalls, is_on_quads, position_copy, positions_read
+from sift_onnx.backends.cpu.run.calls import Calls, Schedule, bytes_of, words_of
 from sift_onnx.backends.cpu.run.operators import build, build_attention, build_cached_attention, build_for_size
 from sift_onnx.backends.cpu.run.placed_views import (
     PlacedView,
@@ -39,6 +40,8 @@ from sift_onnx.backends.lowering.specs import (
     Matmul,
     Moving,
     PixelCopy,
+    Reshaped,
+    Sliced,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 from sift_onnx.errors import BackendError
@@ -83,12 +86,14 @@ class _Scheduler:
         op_of: Callable[[int, Layout], _kernels.Op],
         isa: str,
     ) -> None:
-        self.region, self.dims, self.layout_of, self.op_of, self.isa = region, dims, layout_of, op_of, isa
+        self.region, self.layout_of, self.op_of, self.isa = region, layout_of, op_of, isa
+        self.dims = dict(dims)
         self.calls = Calls()
         self.dtypes = region.dtypes
         self.views: dict[str, PlacedView] = {}
         self.copies: dict[tuple[PlacedView, Shape, Layout], Stored] = {}
         self.masks: dict[str, str] = {}
+        self.bytes = ByteCalls(self.calls, isa)
         self.movers = {step.output: i for i, step in enumerate(region.steps) if isinstance(step.spec, Moving)}
         keys = [input_key(name, view) for name, view in region.inputs]
         self.direct = {name: f"{name}:array" for name in region.outputs}
@@ -97,38 +102,148 @@ class _Scheduler:
             self.calls.places[array] = (number, 0)
             if view == "array":
                 self.masks[name] = array
+            elif self.dtypes[name].is_bytes:
+                self.bytes.stored[key] = Stored(array, kernel_shape(dims[key], view), "bytes")
+                if name in region.signed:
+                    self.bytes.signed.add(key)
             else:
                 stored = Stored(array, kernel_shape(dims[key], view), "planes")
                 self.views[key] = PlacedView.of(stored, dims[key])
         first = len(keys)
         self.calls.places.update((array, (first + i, 0)) for i, array in enumerate(self.direct.values()))
-        self.array_sizes = [math.prod(dims[key]) for key in (*keys, *region.outputs)]
+        names = (*((key, name) for key, (name, _) in zip(keys, region.inputs, strict=True)),
+                 *((name, name) for name in region.outputs))  # fmt: skip
+        self.array_sizes = [words_of(math.prod(dims[key]), region.array_dtype(name)) for key, name in names]
 
     def run(self) -> Schedule:
         for index, step in enumerate(self.region.steps):
-            if isinstance(step.spec, Joined):
-                self._join(index, step)
-            elif isinstance(step.spec, Moving):
-                self._move(step, step.spec)
-            elif isinstance(step.spec, GlobalPool) and step.view == "rows":
-                self._pool_rows(index, step, step.spec)
-            elif isinstance(step.spec, Attention):
-                self._attend(index, step, step.spec)
-            elif isinstance(step.spec, CachedAttention):
-                self._attend_to_cache(index, step, step.spec)
-            elif isinstance(step.spec, Rotated):
-                self._rotate(index, step, step.spec)
-            else:
-                self._compute(index, step)
+            self._run_step(index, step)
             if step.output in self.direct:
                 self._deliver(step)
         return self.calls.scheduled(self.array_sizes)
+
+    def _run_step(self, index: int, step: Step) -> None:
+        if step.dtype.is_bytes or step.result_dtype.is_bytes:
+            self._compute_bytes(index, step)
+        elif isinstance(step.spec, Joined):
+            self._join(index, step)
+        elif isinstance(step.spec, Moving):
+            self._move(step, step.spec)
+        elif isinstance(step.spec, GlobalPool) and step.view == "rows":
+            self._pool_rows(index, step, step.spec)
+        elif isinstance(step.spec, Attention):
+            self._attend(index, step, step.spec)
+        elif isinstance(step.spec, CachedAttention):
+            self._attend_to_cache(index, step, step.spec)
+        elif isinstance(step.spec, Rotated):
+            self._rotate(index, step, step.spec)
+        else:
+            self._compute(index, step)
 
     def _view(self, step: Step, position: int) -> PlacedView:
         return self.views[operand_key(step, position, self.views)]
 
     def _operand(self, step: Step, position: int, view: PlacedView, read_as: View, layout: Layout) -> Stored:
         return self._stored(view, read_as, layout, step.dtype, self.movers.get(step.inputs[position]))
+
+    def _compute_bytes(self, index: int, step: Step) -> None:
+        """A step that reads or makes quantized values."""
+        spec, dims = step.spec, self.dims[step.output]
+        shape = kernel_shape(dims, step.result_view)
+        if isinstance(spec, (PixelCopy, Moving)):
+            self._move_bytes(index, step, spec)
+            return
+        key = f"{step.output}:quads"
+        layout: Layout = "quads"
+        if not step.dtype.is_bytes:
+            view = self._view(step, 0)
+            plain = kernel_shape(view.dims, step.view)
+            layout = self._layout_of_floats(view, plain)
+            operands = [self._operand(step, 0, view, step.view, layout)]
+        else:
+            operands = [self._quads(step, position) for position in range(len(step.inputs))]
+            if not step.result_dtype.is_bytes:
+                layout = "planes" if step.output in self.direct else self.layout_of(shape[0])
+                in_place = layout == "planes" and step.output in self.direct
+                key = self.direct[step.output] if in_place else f"{step.output}:{layout}"
+        read = tuple(stored.key for stored in operands)
+        op = self.op_of(index, layout)
+        made = self.calls.call(op, operands[0].shape, read, key, step.result_dtype, index)
+        if made != shape:
+            raise BackendError(f"{step.output!r} comes out as {made}, and {dims} was expected")
+        if step.result_dtype.is_bytes:
+            self.bytes.stored[step.output] = Stored(key, made, "quads")
+        else:
+            self.views[step.output] = PlacedView.of(Stored(key, made, layout), dims)
+
+    def _layout_of_floats(self, view: PlacedView, shape: Shape) -> Layout:
+        """The layout that floats to be quantized are read in: theirs, where they need no copy for that."""
+        stored = view.stored
+        return stored.layout if view.is_whole and stored.shape[:2] == shape[:2] else self.layout_of(shape[0])
+
+    def _quads(self, step: Step, position: int) -> Stored:
+        """An operand of bytes."""
+        key = operand_key(step, position, (*self.bytes.stored, *self.bytes.floats))
+        shape = kernel_shape(self.dims[key], step.view)
+        return self.bytes.quads(key, shape, self._as_plain(step.view))
+
+    def _plain(self, view: PlacedView, read_as: View) -> Stored:
+        shape = kernel_shape(view.dims, read_as)
+        return self._stored(view, read_as, self._layout_of_floats(view, shape), DType.FLOAT32)
+
+    def _move_bytes(self, index: int, step: Step, spec: Moving | PixelCopy) -> None:
+        dims = self.dims[step.output]
+        if isinstance(spec, Moving) and is_on_quads(spec, dims, step.result_view):
+            if isinstance(spec, Reshaped):
+                self.bytes.stored[step.output] = self._quads(step, 0)
+                return
+            shape = kernel_shape(dims, step.result_view)
+            key = f"{step.output}:quads"
+            for position in range(len(step.inputs)):
+                own = self._quads(step, position)
+                if isinstance(spec, Joined):
+                    ends = (0, own.shape[1], spec.starts[position], spec.size)
+                else:
+                    assert isinstance(spec, Sliced)
+                    places = spec.ranges[0].places(own.shape[1])
+                    ends = (places.start, places.stop, 0, len(places))
+                self.calls.call(_kernels.QuadChannels(*ends), own.shape, (own.key,), key, step.result_dtype, index)
+            self.bytes.stored[step.output] = Stored(key, shape, "quads")
+            return
+        positions = positions_read(step, self.dims[operand_key(step, 0, (*self.bytes.stored, *self.bytes.floats))])
+        if positions is None:
+            self._move_as_floats(index, step)
+            return
+        own, shape = self._quads(step, 0), kernel_shape(dims, step.result_view)
+        op, source = position_copy(positions, own.shape, shape, self.isa)
+        key = f"{step.output}:quads"
+        # Words, as large as floats.
+        self.calls.call(op, source, (own.key,), key, DType.FLOAT32, index)
+        self.bytes.stored[step.output] = Stored(key, shape, "quads")
+
+    def _move_as_floats(self, index: int, step: Step) -> None:
+        """A step that moves bytes, on floats of the same numbers."""
+        names = []
+        for position in range(len(step.inputs)):
+            found = operand_key(step, position, (*self.bytes.stored, *self.bytes.floats))
+            name = f"{step.inputs[position]}:numbers"
+            if name not in self.views:
+                sizes = self.dims[found]
+                shape = kernel_shape(sizes, step.view)
+                own = self.bytes.floats.get(found)
+                if own is None:
+                    plain = self.bytes.numbers(found, shape, self.layout_of(shape[0]), self._as_plain(step.view))
+                    own = PlacedView.of(plain, sizes)
+                self.views[name], self.dims[name] = own, sizes
+            names.append(name)
+        made = f"{step.output}:numbers"
+        self.dims[made] = self.dims[step.output]
+        moved_step = replace(step, inputs=tuple(names), output=made, dtype=DType.FLOAT32, result_dtype=DType.FLOAT32)
+        self._run_step(index, moved_step)
+        self.bytes.floats[step.output] = self.views[made]
+
+    def _as_plain(self, read_as: View) -> Callable[[PlacedView], Stored]:
+        return lambda view: self._plain(view, read_as)
 
     def _compute(self, index: int, step: Step) -> None:
         spec, dims = step.spec, self.dims[step.output]
@@ -268,6 +383,12 @@ class _Scheduler:
 
     def _deliver(self, step: Step) -> None:
         """Bring a result into the caller's array."""
+        if step.result_dtype.is_bytes:
+            shape = kernel_shape(self.dims[step.output], step.result_view)
+            out = self.direct[step.output]
+            is_signed = step.output in self.region.signed
+            self.bytes.deliver(step.output, shape, out, is_signed, self._as_plain(step.result_view))
+            return
         out, view = self.direct[step.output], self.views[step.output]
         if view.stored.key == out and view.is_whole:
             return

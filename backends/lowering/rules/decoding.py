@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from sift_onnx.backends.lowering.dims import Dim, Dims
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, check_float
 from sift_onnx.backends.lowering.specs import ChannelScale, Elementwise, LayerNormalization, Range, Sliced
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
 from sift_onnx.backends.lowering.weights import Floats
@@ -179,7 +179,7 @@ def _with_cache(node: NodeView, past: int) -> tuple[str, str, str]:
     for name, before in zip(presents, (node.input(past), node.input(past + 1)), strict=True):
         if before not in node.graph.inputs or name not in node.graph.outputs:
             raise NotLowered("its cache is not among the inputs and outputs of the model")
-        node.check_float(before)
+        check_float(node.graph, before)
     return output, presents[0], presents[1]
 
 

@@ -115,7 +115,7 @@ def arithmetic(node: NodeView) -> Step:
     if node.op not in _KINDS:
         raise NotLowered("no kernel divides two activations")
     for position in range(2):
-        node.check_float(node.input(position))
+        node.check_activation(node.input(position))
     for image, other in ((0, 1), (1, 0)):
         is_image = node.views.get(node.input(image)) != "rows"
         if is_image and _is_value_per_channel(node.dims(other), node.dims(image)):

@@ -59,12 +59,12 @@ class FlatImages(NodeView):
         """Check an input that is an activation."""
         if view not in (None, "image"):
             raise NotLowered(f"{super().input(position)!r} is an image of one axis")
-        self.check_float(self.input(position))
+        self.check_activation(self.input(position))
         return "image"
 
-    def check_float(self, name: str) -> None:
+    def check_activation(self, name: str) -> None:
         """Check the type of a value."""
-        super().check_float(next(n for n in self.proto.input if name in (n, _image_for(self, n))))
+        super().check_activation(next(n for n in self.proto.input if name in (n, _image_for(self, n))))
 
 
 def _activations(node: NodeView) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ def steps_on_images(node: NodeView, rule: Any) -> tuple[Step, ...]:
         image = _image_for(node, name)
         if image in views:
             continue
-        node.check_float(name)
+        node.check_activation(name)
         spec = Reshaped(APART)
         views[image], dims[image] = "image", result_dims(spec, node.dims(position))
         before.append(Step(spec, (name,), image, node.views.get(name, "rows"), "image", (node.index,)))

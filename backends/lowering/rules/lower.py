@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import (
     convolution,
@@ -14,13 +16,16 @@ from sift_onnx.backends.lowering.rules import (
     moving,
     normalization,
     pooling,
+    quantize,
     reshaping,
     resize,
     slicing,
 )
 from sift_onnx.backends.lowering.rules.flat_images import is_flat, steps_on_images
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.operators.domains import MICROSOFT
+from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer, fold_dequantized
+from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.specs import LinearResize
+from sift_onnx.operators.domains import MICROSOFT, is_standard
 from sift_onnx.operators.registry import Registry
 
 __all__ = ["lower_node"]
@@ -64,16 +69,32 @@ _RULES.add_table({
     "Cast": reshaping.cast,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,
+    "QuantizeLinear": quantize.quantize,
+    "DequantizeLinear": quantize.dequantize,
+    "QLinearConv": quantize.quantized_convolution,
+    "QLinearMatMul": quantize.quantized_matmul,
     "RotaryEmbedding": decoding.rotary_embedding,
     "Attention": decoding.attention,
 })  # fmt: skip
 _RULES.add_table({
     "Gelu": elementwise.activation,
     **dict.fromkeys(("BiasGelu", "FastGelu"), elementwise.biased_gelu),
+    "QGemm": quantize.quantized_gemm,
+    "QLinearAdd": quantize.quantized_add,
+    "QLinearMul": quantize.quantized_product,
+    "QLinearGlobalAveragePool": quantize.quantized_mean,
+    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu"), quantize.quantized_activation),
+    "QLinearAveragePool": quantize.quantized_average,
+    "QLinearConcat": quantize.quantized_concat,
     "RotaryEmbedding": decoding.rotary_embedding,
     "GroupQueryAttention": decoding.group_query_attention,
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), decoding.skip_normalization),
 }, MICROSOFT)  # fmt: skip
+# What takes bytes as it takes floats: it moves them, or takes the largest.
+_OF_BYTES = frozenset({
+    "Concat", "Flatten", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Transpose",
+    "Unsqueeze",
+})  # fmt: skip
 
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> tuple[Step, ...]:
@@ -93,10 +114,27 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     if rule is None:
         raise NotLowered("no kernel for this operator")
     try:
-        steps = steps_on_images(node, rule) if is_flat(node) else rule(node)
+        fold_dequantized(node)
+        if is_flat(node):
+            return steps_on_images(node, rule)
+        steps = _of_bytes(node, rule) or dequantized_layer(node) or rule(node)
     except NotLowered:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         # A node that contradicts itself; onnxruntime says what is wrong with it.
         raise NotLowered(f"its operands do not fit each other: {error}") from error
     return steps if isinstance(steps, tuple) else (steps,)
+
+
+def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:
+    """The steps of a node that moves quantized values; none for another node."""
+    if node.op not in _OF_BYTES or not is_standard(node.proto.domain) or not node.proto.input:
+        return ()
+    kind = node.graph.elem_type(node.input(0))
+    if all(kind != dtype.onnx_type for dtype in QUANTIZED):
+        return ()
+    made = rule(replace(node, types=QUANTIZED))
+    steps = made if isinstance(made, tuple) else (made,)
+    if any(isinstance(step.spec, LinearResize) for step in steps):
+        raise NotLowered("no kernel interpolates bytes")
+    return tuple(replace(step, dtype=DType.UINT8, result_dtype=DType.UINT8) for step in steps)

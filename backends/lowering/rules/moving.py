@@ -14,10 +14,10 @@ __all__ = ["concat", "expand", "moved", "transpose", "view_of_moved", "view_of_r
 
 # Operators of images and of rows, which say how their readers want a value.
 _IMAGES = frozenset({
-    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool",
-    "GroupNormalization", "InstanceNormalization", "MaxPool", "Resize", "Upsample",
+    "AveragePool", "BatchNormalization", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace", "GlobalAveragePool",
+    "GroupNormalization", "InstanceNormalization", "MaxPool", "QLinearConv", "Resize", "Upsample",
 })  # fmt: skip
-_ROWS = frozenset({"MatMul", "Gemm", "LayerNormalization", "Softmax"})
+_ROWS = frozenset({"MatMul", "MatMulInteger", "Gemm", "LayerNormalization", "QLinearMatMul", "Softmax"})
 # Nodes that are looked at to find such a reader.
 _MOST_NODES = 32
 
@@ -55,7 +55,7 @@ def concat(node: NodeView) -> Step:
     axis = int(node.attribute("axis", 0)) % len(dims)
     starts, repeated, total = [], [], 0
     for number, name in enumerate(names):
-        node.check_float(name)
+        node.check_activation(name)
         own = dims_of(node.graph, name, node.known_dims)
         size = own[axis] if len(own) == len(dims) else None
         if not isinstance(size, int) or size < 1:
@@ -89,7 +89,7 @@ def _is_repeated(dims: Dims, first: Dims, axis: int) -> bool:
 def moved(node: NodeView, spec: Transposed | Sliced | Repeated, output: str) -> Step:
     """The step that makes ``output`` of the node's first operand."""
     name = node.input(0)
-    node.check_float(name)
+    node.check_activation(name)
     if name in node.graph.constants:
         raise NotLowered(f"{name!r} is a constant")
     dims = node.dims(0)

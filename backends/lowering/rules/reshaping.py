@@ -99,7 +99,7 @@ def unsqueeze(node: NodeView) -> Step:
 
 def _step(node: NodeView, target: tuple[Dim | tuple[int, int], ...]) -> Step:
     """The step to axes ``target``."""
-    node.check_float(node.input(0))
+    node.check_activation(node.input(0))
     if node.input(0) in node.graph.constants:
         raise NotLowered(f"{node.input(0)!r} is a constant")
     dims = node.dims(0)

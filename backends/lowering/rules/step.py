@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,11 +18,22 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import Spec
 from sift_onnx.backends.lowering.specs.decoding import CacheNames
 
-__all__ = ["NodeView", "NotLowered", "Step", "View", "check_float", "dims_of", "operand_view"]
+__all__ = [
+    "QUANTIZED",
+    "NodeView",
+    "NotLowered",
+    "Step",
+    "View",
+    "check_float",
+    "check_type",
+    "dims_of",
+    "operand_view",
+]
 
 # How kernels read a tensor: `image` is (n, c, h, w); `rows` is a matrix, all axes but the last are rows; `array` is a
 # mask, which has neither images nor rows, and no layout.
 View = Literal["image", "rows", "array"]
+QUANTIZED = (DType.UINT8, DType.INT8)
 
 
 class NotLowered(Exception):  # noqa: N818 - an answer, not an error
@@ -41,7 +52,8 @@ class Step:
         result_view: of the result.
         nodes: indices of the model's nodes that it stands for, the one it is named after first.
         mask: name of an array that is read as it is, outside of the kernels' layouts; empty if there is none.
-        dtype: element type of the operands and the result.
+        dtype: element type of the operands.
+        result_dtype: of the result.
         cache: arrays that are read and made outside of the kernels' layouts, and whose sizes change from run to run.
     """
 
@@ -53,6 +65,7 @@ class Step:
     nodes: tuple[int, ...]
     mask: str = ""
     dtype: DType = DType.FLOAT32
+    result_dtype: DType = DType.FLOAT32
     cache: CacheNames | None = None
 
     @property
@@ -85,14 +98,25 @@ def check_float(graph: GraphView, name: str) -> None:
     Raises:
         NotLowered: it is another one than the kernels are for.
     """
+    check_type(graph, name, (DType.FLOAT32,))
+
+
+def check_type(graph: GraphView, name: str, types: Collection[DType]) -> None:
+    """Check that the type of a value is one of ``types``; errors as of :func:`check_float`."""
     kind = graph.elem_type(name)
-    if kind != DType.FLOAT32.onnx_type:
+    if all(kind != dtype.onnx_type for dtype in types):
         stored = onnx.TensorProto.DataType.Name(kind).lower() if kind else "of unknown type"
-        raise NotLowered(f"{name!r} is {stored}; the kernels are for {DType.FLOAT32.numpy}")
+        taken = " and ".join(str(dtype.numpy) for dtype in types)
+        raise NotLowered(f"{name!r} is {stored}; the kernels are for {taken}")
 
 
 def operand_view(
-    graph: GraphView, name: str, views: Mapping[str, View], known: Mapping[str, Dims], view: View | None = None
+    graph: GraphView,
+    name: str,
+    views: Mapping[str, View],
+    known: Mapping[str, Dims],
+    view: View | None = None,
+    types: Collection[DType] = (DType.FLOAT32,),
 ) -> View:
     """Check a value that is an activation, and say how kernels read it.
 
@@ -102,11 +126,12 @@ def operand_view(
         views: of the values that nodes before it make in kernels.
         known: sizes of these values.
         view: that the operator needs, into which a value of another one is copied; None takes what there is.
+        types: of which it is one.
 
     Raises:
         NotLowered: it is of another type or rank; the message names both.
     """
-    check_float(graph, name)
+    check_type(graph, name, types)
     if name in graph.constants:
         raise NotLowered(f"{name!r} is a constant")
     rank = len(dims_of(graph, name, known))
@@ -127,12 +152,14 @@ class NodeView:
         index: its place there.
         views: of the values that nodes before it make in kernels.
         known_dims: sizes of these values.
+        types: of its activations.
     """
 
     graph: GraphView
     index: int
     views: Mapping[str, View]
     known_dims: Mapping[str, Dims]
+    types: tuple[DType, ...] = (DType.FLOAT32,)
 
     @cached_property
     def _attributes(self) -> dict[str, Any]:
@@ -202,11 +229,19 @@ class NodeView:
 
     def operand(self, position: int = 0, view: View | None = None) -> View:
         """Check an input that is an activation, and say how kernels read it; see :func:`operand_view`."""
-        return operand_view(self.graph, self.input(position), self.views, self.known_dims, view)
+        return operand_view(self.graph, self.input(position), self.views, self.known_dims, view, self.types)
 
-    def check_float(self, name: str) -> None:
-        """Check the type of a value; see :func:`check_float`."""
-        check_float(self.graph, name)
+    def floats_view(self, name: str, view: View | None = None) -> View:
+        """As :meth:`operand`, of a value that need not be an input of the node."""
+        return operand_view(self.graph, name, self.views, self.known_dims, view)
+
+    def bytes_view(self, name: str, view: View | None = None) -> View:
+        """As :meth:`operand`, of a quantized tensor."""
+        return operand_view(self.graph, name, self.views, self.known_dims, view, QUANTIZED)
+
+    def check_activation(self, name: str) -> None:
+        """Check the type of an activation; see :func:`check_type`."""
+        check_type(self.graph, name, self.types)
 
     def axes(self) -> list[int]:
         """Axes that are an attribute or the second input; empty where neither is given.

@@ -8,14 +8,28 @@ from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLaye
 from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Range, Repeated, Reshaped, Sliced, Transposed
 from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization
 from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs.quantized import (
+    ALL_BYTES,
+    ByteTable,
+    Dequantize,
+    DynamicQuantize,
+    Quantize,
+    QuantizedAdd,
+    QuantizedAverage,
+    QuantizedConv,
+    QuantizedMatmul,
+    QuantizedMean,
+)
 from sift_onnx.backends.lowering.specs.result_dims import Spec, result_dims
-from sift_onnx.backends.lowering.specs.windows import Geometry, Pool
+from sift_onnx.backends.lowering.specs.windows import Geometry, Pair, Pool
 
 __all__ = [
+    "ALL_BYTES",
     "NO_ACTIVATION",
     "RELU",
     "Activation",
     "Attention",
+    "ByteTable",
     "CacheNames",
     "CachedAttention",
     "ChannelCombine",
@@ -24,6 +38,8 @@ __all__ = [
     "Conv",
     "DepthToSpace",
     "Depthwise",
+    "Dequantize",
+    "DynamicQuantize",
     "Elementwise",
     "Geometry",
     "GlobalPool",
@@ -35,8 +51,15 @@ __all__ = [
     "MaskPart",
     "Matmul",
     "Moving",
+    "Pair",
     "PixelCopy",
     "Pool",
+    "Quantize",
+    "QuantizedAdd",
+    "QuantizedAverage",
+    "QuantizedConv",
+    "QuantizedMatmul",
+    "QuantizedMean",
     "Range",
     "Repeated",
     "Reshaped",

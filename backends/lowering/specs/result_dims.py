@@ -10,6 +10,17 @@ from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLaye
 from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Repeated, Reshaped, Sliced, Transposed, is_pair
 from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization
 from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs.quantized import (
+    ByteTable,
+    Dequantize,
+    DynamicQuantize,
+    Quantize,
+    QuantizedAdd,
+    QuantizedAverage,
+    QuantizedConv,
+    QuantizedMatmul,
+    QuantizedMean,
+)
 from sift_onnx.backends.lowering.specs.windows import Pool
 
 __all__ = ["Spec", "result_dims"]
@@ -33,6 +44,14 @@ Spec = (
     | Rotated
     | TableRows
     | Moving
+    | Quantize
+    | Dequantize
+    | DynamicQuantize
+    | QuantizedMatmul
+    | QuantizedAdd
+    | QuantizedAverage
+    | QuantizedMean
+    | ByteTable
 )
 
 
@@ -51,8 +70,14 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case GlobalPool():
             pooled = [1 if axis in spec.axes else size for axis, size in enumerate(dims)]
             return tuple(size for axis, size in enumerate(pooled) if spec.keep_axes or axis not in spec.axes)
-        case Matmul():
+        case QuantizedConv():
+            return (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
+        case Matmul() | QuantizedMatmul():
             return (*dims[:-1], spec.weights.rows)
+        case QuantizedAverage():
+            return result_dims(spec.pool, dims)
+        case QuantizedMean():
+            return (*dims[:2], 1, 1) if spec.keep_axes else dims[:2]
         case Channels():
             return (*dims[: spec.axis], len(spec.taken), *dims[spec.axis + 1 :])
         case DepthToSpace():

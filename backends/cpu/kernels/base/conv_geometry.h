@@ -20,6 +20,9 @@ struct ConvGeometry {
 
   std::int64_t output_h(std::int64_t h) const;
   std::int64_t output_w(std::int64_t w) const;
+  // Of pooling with ceil_mode: the last window may hang over the end, but must begin inside the input or its left pad.
+  std::int64_t ceiled_h(std::int64_t h) const;
+  std::int64_t ceiled_w(std::int64_t w) const;
   // A 1x1 convolution without stride or padding does not see rows: its image is one row of h * w pixels.
   bool is_pointwise() const;
 };

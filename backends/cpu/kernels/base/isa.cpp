@@ -89,6 +89,20 @@ X86Registers read_registers() {
 }
 #endif
 
+// Requirements are exactly the feature flags that the kernels of each instruction set are compiled with.
+std::vector<std::string> supported(const std::vector<Requirement>& requirements,
+                                   const std::vector<std::string>& features) {
+  std::vector<std::string> isas;
+  for (const Requirement& requirement : requirements) {
+    const bool suffices = std::ranges::all_of(requirement.features, [&](std::string_view needed) {
+      return std::ranges::find(features, needed) != features.end();
+    });
+    if (suffices) isas.emplace_back(requirement.isa);
+  }
+  isas.emplace_back("portable");
+  return isas;
+}
+
 }  // namespace
 
 std::vector<std::string> decode_x86(const X86Registers& registers) {
@@ -115,23 +129,17 @@ std::vector<std::string> cpu_features() {
 }
 
 std::vector<std::string> isas_of(const std::vector<std::string>& features) {
-  // Exactly the feature flags that the kernels of each instruction set are compiled with.
-  const std::array<Requirement, 3> requirements{{
-      {"avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}},
-      {"avx2", {"avx2", "fma", "f16c"}},
-      {"neon", {"neon"}},
-  }};
-  std::vector<std::string> isas;
-  for (const Requirement& requirement : requirements) {
-    const bool suffices = std::ranges::all_of(requirement.features, [&](std::string_view needed) {
-      return std::ranges::find(features, needed) != features.end();
-    });
-    if (suffices) {
-      isas.emplace_back(requirement.isa);
-    }
-  }
-  isas.emplace_back("portable");
-  return isas;
+  return supported({{"avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}},
+                    {"avx2", {"avx2", "fma", "f16c"}},
+                    {"neon", {"neon"}}},
+                   features);
+}
+
+std::vector<std::string> int8_isas_of(const std::vector<std::string>& features) {
+  return supported({{"avx512_vnni", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx2", "fma", "f16c"}},
+                    {"avx_vnni", {"avx2", "fma", "f16c", "avx_vnni"}},
+                    {"avx2_madd", {"avx2", "fma", "f16c"}}},
+                   features);
 }
 
 }  // namespace sift::isa

@@ -27,4 +27,8 @@ std::vector<std::string> cpu_features();
 // The instruction sets that kernels are built for and that `features` suffices to run, best first; "portable" is last.
 std::vector<std::string> isas_of(const std::vector<std::string>& features);
 
+// The same for the kernels of int8, whose sets are named after how they multiply: "avx512_vnni", "avx_vnni",
+// "avx2_madd" and "portable".
+std::vector<std::string> int8_isas_of(const std::vector<std::string>& features);
+
 }  // namespace sift::isa

@@ -1,13 +1,20 @@
-// What an executor sees of the kernels: operators on float tensors in one of two layouts.
+// What an executor sees of the kernels: operators on tensors in a few layouts. Two are of floats:
 //
 //   nchw      [n][c][h][w]               a kernel's lanes are 16 pixels of one image
 //   nchw_n16  [ceil(n/16)][c][h][w][16]  NCHWn16: a kernel's lanes are 16 images; lanes past n hold finite values
+//
+// and three of bytes, which are counted in words of four, as large as a float, and passed as pointers to floats:
+//
+//   bytes     [n][c][h][w]                         as files have it; the last word may end past the last byte
+//   quads     [ceil(n h w / 16)][ceil(c / 4)][16][4]  u8: lanes are 16 positions of all images, each four channels;
+//                                                  lanes and channels past the last hold any value
+//   dynamic_quads  16 words and quads              the first words are DynamicScale: what a run has found
 //
 // A matrix [m][k] is the tensor n=m, c=k, h=w=1: in NCHWn16 its lanes are 16 rows (tokens).
 //
 // An Op is immutable after construction, may run on several threads at once, and writes the same bits for any number of
 // threads. `run` never reads or writes outside the tensors; scratch memory belongs to the threads that run it.
-// Tensors in NCHWn16 are aligned to 64 bytes.
+// Tensors in NCHWn16 and in quads are aligned to 64 bytes.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +32,13 @@ inline constexpr std::int64_t kLanes = 16;
 
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-enum class Layout : std::uint8_t { nchw, nchw_n16 };
+enum class Layout : std::uint8_t { nchw, nchw_n16, bytes, quads, dynamic_quads };
+
+// Whether tensors in it are aligned to 64 bytes. In the others, one may begin at any channel of another.
+inline bool is_aligned_layout(Layout layout) { return layout != Layout::nchw && layout != Layout::bytes; }
+
+// Words in front of quads whose scale and zero point are found in the run.
+inline constexpr std::int64_t kDynamicWords = 16;
 
 struct Shape {
   std::int64_t n = 0;
@@ -39,8 +52,8 @@ struct Shape {
 // More floats than any tensor has, and few enough for arithmetic with their bytes.
 inline constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
 
-// Floats that a tensor of this shape takes in `layout`; throws std::invalid_argument where there is no such tensor, so
-// that a shape whose product runs over does not pass for a small one.
+// Floats, or words of four bytes, that a tensor of this shape takes in `layout`; throws std::invalid_argument where
+// there is no such tensor, so that a shape whose product runs over does not pass for a small one.
 inline std::int64_t element_count(const Shape& shape, Layout layout) {
   std::int64_t room = kMostElements;
   for (const std::int64_t size : {shape.n, shape.c, shape.h, shape.w}) {
@@ -49,8 +62,16 @@ inline std::int64_t element_count(const Shape& shape, Layout layout) {
     }
     if (size > 0) room /= size;  // an empty tensor is not a way around it
   }
-  const std::int64_t images = layout == Layout::nchw_n16 ? ceil_div(shape.n, kLanes) * kLanes : shape.n;
-  return images * shape.c * shape.h * shape.w;
+  const std::int64_t pixels = shape.h * shape.w;
+  const std::int64_t quads = ceil_div(shape.n * pixels, kLanes) * kLanes * ceil_div(shape.c, 4);
+  switch (layout) {
+    case Layout::nchw: break;
+    case Layout::nchw_n16: return ceil_div(shape.n, kLanes) * kLanes * shape.c * pixels;
+    case Layout::bytes: return ceil_div(shape.n * shape.c * pixels, 4);
+    case Layout::quads: return quads;
+    case Layout::dynamic_quads: return quads + kDynamicWords;
+  }
+  return shape.n * shape.c * pixels;
 }
 
 // Operands besides the input; null where an operator has none.
@@ -83,7 +104,7 @@ class Op {
   // The shape of the output; throws std::invalid_argument if the operator does not take `in`.
   virtual Shape output_shape(const Shape& in) const = 0;
 
-  // Of input, output and other operands.
+  // Of input, output and other operands where their layout is one of floats.
   virtual DType dtype() const { return DType::float32; }
 
   virtual Layout input_layout() const = 0;

@@ -57,7 +57,7 @@ void Sequence::check(const Place& place, std::int64_t size, Layout layout) {
     throw std::invalid_argument("sequence: a tensor does not fit in its place");
   }
   // In planes, a tensor may begin at any channel of another.
-  if (layout != Layout::nchw_n16) return;
+  if (!is_aligned_layout(layout)) return;
   if (scratch && place.offset % kLanes != 0) throw std::invalid_argument("sequence: a tensor is not aligned");
   if (!scratch) aligned_.push_back(place);
 }
@@ -78,7 +78,7 @@ void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* cons
   for (const Place& place : aligned_) {
     const float* const tensor = arrays[static_cast<std::size_t>(place.array)] + place.offset;
     if (reinterpret_cast<std::uintptr_t>(tensor) % 64 != 0) {
-      throw std::invalid_argument("sequence: a tensor in images16 must be aligned to 64 bytes; in array " +
+      throw std::invalid_argument("sequence: a tensor in images16 or quads must be aligned to 64 bytes; in array " +
                                   std::to_string(place.array) + " it is not");
     }
   }

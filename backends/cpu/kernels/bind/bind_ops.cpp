@@ -128,9 +128,10 @@ void bind_ops(nb::module_& module) {
           "dtype", [](const Op& op) { return name_of(kDTypes, op.dtype()); },
           "Type of the elements of input, output and other operands.")
       .def_prop_ro(
-          "input_layout", [](const Op& op) { return name_of(kLayouts, op.input_layout()); }, "Layout of the input.")
+          "input_layout", [](const Op& op) { return name_of(kLayoutNames, op.input_layout()); }, "Layout of the input.")
       .def_prop_ro(
-          "output_layout", [](const Op& op) { return name_of(kLayouts, op.output_layout()); }, "Layout of the output.");
+          "output_layout", [](const Op& op) { return name_of(kLayoutNames, op.output_layout()); },
+          "Layout of the output.");
 
   nb::class_<Depthwise, Op>(module, "Depthwise", "activation(depthwise convolution + bias).")
       .def(

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -56,12 +57,36 @@ Sequence* make_sequence(const std::vector<StepSpec>& specs, std::int64_t scratch
   return new Sequence(std::move(steps), scratch_size, std::move(array_sizes));
 }
 
+// Words of an array of bytes, which are passed as if they were floats; none if it is of another type.
+template <typename Byte>
+std::optional<std::pair<float*, std::int64_t>> words_of(nb::handle item) {
+  nb::ndarray<Byte, nb::c_contig, nb::device::cpu> array;
+  if (!nb::try_cast(item, array, false)) return std::nullopt;
+  const auto words = static_cast<std::int64_t>((array.size() + sizeof(float) - 1) / sizeof(float));
+  return std::pair{reinterpret_cast<float*>(const_cast<std::remove_const_t<Byte>*>(array.data())), words};
+}
+
+template <typename Array>
+std::optional<std::pair<float*, std::int64_t>> words_of_bytes(nb::handle item) {
+  constexpr bool kWritable = std::is_same_v<Array, FloatsOut>;
+  using Unsigned = std::conditional_t<kWritable, std::uint8_t, const std::uint8_t>;
+  using Signed = std::conditional_t<kWritable, std::int8_t, const std::int8_t>;
+  if (const auto words = words_of<Unsigned>(item)) return words;
+  return words_of<Signed>(item);
+}
+
 // The caller's array: the very one, since copies would be lost, or of no use to the next run.
 template <typename Array>
 float* array_of(nb::handle item, std::size_t number, std::int64_t size, const char* requirement) {
   const auto refuse = [number](const std::string& what) {
     throw std::invalid_argument("sequence: array " + std::to_string(number) + " " + what);
   };
+  if (const auto words = words_of_bytes<Array>(item)) {
+    if (words->second != size) {
+      refuse("has " + std::to_string(words->second) + " words of four bytes, not " + std::to_string(size));
+    }
+    return words->first;
+  }
   Array array;
   if (!nb::try_cast(item, array, false) || !is_aligned(array)) refuse(requirement);
   if (static_cast<std::int64_t>(array.size()) != size) {
@@ -190,10 +215,11 @@ void bind_sequence(nb::module_& module) {
            "places, (index of an array or -1 for scratch memory, offset in floats); None for those that are not there.")
       .def("run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, nb::arg("seconds").noconvert() = nb::none(),
            nb::arg("caches").noconvert() = nb::list(),
-           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Each step that takes a "
-           "cache has one of `caches`: keys and values of the past, those after the run, of (sequences, heads, tokens, "
-           "depth), which may lie where the past ones do; the tokens of each sequence's past where they differ, and a "
-           "mask of (sequences, heads, new tokens, tokens), or None. Thread-safe.")
+           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Arrays are of float32, or "
+           "of bytes (uint8, int8), whose sizes are counted in words of four, rounded up. Each step that takes a cache "
+           "has one of `caches`: keys and values of the past, those after the run, of (sequences, heads, tokens, depth), "
+           "which may lie where the past ones do; the tokens of each sequence's past where they differ, and a mask of "
+           "(sequences, heads, new tokens, tokens), or None. Thread-safe.")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
 }
 

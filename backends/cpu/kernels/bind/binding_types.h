@@ -67,7 +67,13 @@ template <typename Value, std::size_t Size>
 using Names = std::array<std::pair<const char*, Value>, Size>;
 
 // The words of the Python interface and of profiles.
-inline constexpr Names<Layout, 2> kLayouts{{{"planes", Layout::nchw}, {"images16", Layout::nchw_n16}}};
+inline constexpr Names<Layout, 5> kLayoutNames{{{"planes", Layout::nchw},
+                                                {"images16", Layout::nchw_n16},
+                                                {"bytes", Layout::bytes},
+                                                {"quads", Layout::quads},
+                                                {"dynamic_quads", Layout::dynamic_quads}}};
+// Those of floats, which most operators take.
+inline constexpr Names<Layout, 2> kLayouts{{kLayoutNames[0], kLayoutNames[1]}};
 
 // Throws std::invalid_argument for a name that is not among them.
 template <typename Value, std::size_t Size>
@@ -108,8 +114,9 @@ void check_array(const Array& array, std::int64_t size, Layout layout, const cha
                                 " values, the shape " + std::to_string(size));
   }
   if (!is_aligned(array)) throw std::invalid_argument(std::string(what) + ": the array is not aligned to its values");
-  if (size > 0 && layout == Layout::nchw_n16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
-    throw std::invalid_argument(std::string(what) + ": an array in images16 must be aligned to 64 bytes");
+  if (size > 0 && is_aligned_layout(layout) && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
+    throw std::invalid_argument(std::string(what) + ": an array in " + name_of(kLayoutNames, layout) +
+                                " must be aligned to 64 bytes");
   }
 }
 

@@ -41,6 +41,9 @@ void bind_training_ops(nanobind::module_& module);
 // Depthwise convolutions of training.
 void bind_depthwise(nanobind::module_& module);
 
+// Sparse int8: weights in quads, and operators on quads.
+void bind_int8(nanobind::module_& module);
+
 // The gradient of active weights.
 void bind_weight_gradient(nanobind::module_& module);
 

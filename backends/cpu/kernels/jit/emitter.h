@@ -71,6 +71,10 @@ concept Emitter =
       code.multiply_add(vector, vector, address);  // first += second * the float at the address
       code.multiply_add(vector, vector, vector);   // first += second * third
       code.multiply_add_vector(vector, vector, address);
+      // first += the products of four adjacent bytes: u8 of the second, s8 of the word at the address
+      code.dot_product(vector, vector, address);
+      code.multiply(vector, vector, address);           // by the float at the address
+      code.multiply_then_add(vector, vector, address);  // first = first * the float at the address + second
       code.clear(vector);
       code.set_mask(mask, std::uint16_t{});  // the lanes in it; overwrites `positions`
       // Lane i is that of the last if it is in the mask, of the one before if not. `cross` takes lane i ^ step of
@@ -81,6 +85,15 @@ concept Emitter =
       code.add(vector, vector, address);  // first = second + the vector at the address
       code.max(vector, vector, vector);   // first = max(second, third); of a NaN and a bound the third
       code.min(vector, vector, vector);
+      code.max(vector, vector, address);  // with the float at the address
+      code.min(vector, vector, address);
+      code.to_floats(vector, vector);  // of 32-bit integers
+      code.to_ints(vector, vector);    // half to even
+      code.add_ints(vector, vector, vector);
+      code.add_int(vector, vector, address);  // the word at the address to each
+      code.mask_ints(vector, vector, address);
+      code.shift_left(vector, vector, int{});  // by bits, zeros from the other end
+      code.shift_right(vector, vector, int{});
       code.store(address, vector);
       code.store_aligned(address, vector);
       code.store_non_temporal(address, vector);

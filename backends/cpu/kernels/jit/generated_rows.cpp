@@ -51,6 +51,8 @@ struct CodeCall {
   const std::byte* weights_ahead;
   float low;
   float high;
+  QuadOutput quads;  // multipliers are those of the group
+  std::int32_t low_byte = 0xff;
 };
 
 Address field(std::size_t offset) { return {Pointer::call, static_cast<std::int32_t>(offset)}; }
@@ -119,6 +121,7 @@ class SharedCode {
             });
       }
     }
+    for (const bool adds : {false, true}) to_quads_[adds] = write_quads(code, adds);
     memory_.seal(static_cast<std::size_t>(code.at() - memory_.begin()));
   }
 
@@ -128,6 +131,8 @@ class SharedCode {
   }
   const Finish& to_sums() const { return to_sums_; }
   const Finish& to_output(bool non_temporal, bool adds) const { return to_output_[non_temporal][adds]; }
+  // For rows that are a multiple of 4.
+  const Finish& to_quads(bool adds) const { return to_quads_[adds]; }
 
  private:
   static constexpr std::size_t kBytes = 32 << 10;
@@ -150,12 +155,64 @@ class SharedCode {
     return write_finish(code, row_code, [] {});
   }
 
+  // Four rows become the bytes of a quad, from the last four to the first.
+  static Finish write_quads(HostEmitter& code, bool adds) {
+    constexpr VectorRegister kOther = kFirstOperand;
+    constexpr VectorRegister kAdded = kFirstOperand + 1;
+    constexpr VectorRegister kShift = kFirstOperand + 2;
+    constexpr auto kMultipliers = Pointer::operands;
+    const auto of_quads = [](std::size_t offset) { return field(offsetof(CodeCall, quads) + offset); };
+    Finish finish{.begin = code.at(), .rows = {}};
+    code.load(Pointer::place, field(offsetof(CodeCall, finish_place)));
+    code.load(kMultipliers, of_quads(offsetof(QuadOutput, multipliers)));
+    if (adds) {
+      code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
+      code.broadcast(kShift, of_quads(offsetof(QuadOutput, shift)));
+    }
+    code.jump(field(offsetof(CodeCall, finish_rows)));
+    for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
+      finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
+      const std::int32_t place = row / 4 * kBlockBytes;
+      if (adds) code.load(kOther, {Pointer::residual, place});
+      for (std::int32_t k = 0; k < 4; ++k) {
+        const VectorRegister sums = row + k;
+        code.to_floats(sums, sums);
+        code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
+        code.max(sums, sums, of_quads(offsetof(QuadOutput, low)));
+        code.min(sums, sums, of_quads(offsetof(QuadOutput, high)));
+        code.to_ints(sums, sums);
+        if (adds) {
+          code.add_int(sums, sums, of_quads(offsetof(QuadOutput, zero_point)));
+          code.to_floats(sums, sums);
+          code.shift_right(kAdded, kOther, 8 * k);
+          code.mask_ints(kAdded, kAdded, field(offsetof(CodeCall, low_byte)));
+          code.to_floats(kAdded, kAdded);
+          code.multiply_then_add(kAdded, kShift, of_quads(offsetof(QuadOutput, other_factor)));
+          code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadOutput, own_factor)));
+          code.max(sums, sums, of_quads(offsetof(QuadOutput, sum_low)));
+          code.min(sums, sums, of_quads(offsetof(QuadOutput, sum_high)));
+          code.to_ints(sums, sums);
+        }
+        // No carry goes from one byte to the next: each is in [0, 255] in the end.
+        if (k > 0) {
+          code.shift_left(sums, sums, 8 * k);
+          code.add_ints(row, row, sums);
+        }
+      }
+      if (!adds) code.add_int(row, row, of_quads(offsetof(QuadOutput, zero_point)));
+      code.store_aligned({Pointer::place, place}, row);
+    }
+    code.finish();
+    return finish;
+  }
+
   CodeMemory memory_;
   Enter enter_ = nullptr;
   Entries from_sums_{};
   Entries from_bias_{};
   Finish to_sums_{};
   Finish to_output_[2][2]{};
+  Finish to_quads_[2]{};
 };
 
 const SharedCode& shared_code() {
@@ -252,7 +309,8 @@ std::size_t most_body_bytes(std::size_t nnz, std::size_t columns) {
   return multiplying + HostEmitter::kShortBytes * (lines / std::size_t{kBlocksAhead} + 2 + kEnd);
 }
 
-std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool has_taps, CodeUnit& unit) {
+std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool has_taps, CodeUnit& unit,
+                      CodeWeight kind) {
   const std::size_t nnz = entries.size();
   std::size_t columns = 0;
   const auto is_new_column = [&](std::size_t i) {
@@ -298,8 +356,12 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool ha
       code.advance(Pointer::weights, step);
       weights += step;
     }
-    code.multiply_add(static_cast<VectorRegister>(entry.row), operand,
-                      {Pointer::weights, static_cast<std::int32_t>(weight - weights)});
+    const Address factor{Pointer::weights, static_cast<std::int32_t>(weight - weights)};
+    if (kind == CodeWeight::quad) {
+      code.dot_product(static_cast<VectorRegister>(entry.row), operand, factor);
+    } else {
+      code.multiply_add(static_cast<VectorRegister>(entry.row), operand, factor);
+    }
     // Evenly spread: requested all at once, they would fill the queues, and operands would wait.
     for (; prefetched * nnz < (i + 1) * (unit.code_ahead + unit.weights_ahead); ++prefetched) {
       const bool is_code = prefetched < unit.code_ahead;
@@ -360,6 +422,7 @@ void rows_generated(const RowsArgs& args) {
   call.taps = args.taps;
   call.low = direct.low;
   call.high = direct.high;
+  if (args.quads != nullptr) call.quads = *args.quads;
   const std::uintptr_t first_block =
       reinterpret_cast<std::uintptr_t>(args.panel) - static_cast<std::uintptr_t>(args.first_channel) * kBlockBytes;
   for (std::int64_t row = args.row_begin; row < args.row_end; row += args.group_rows) {
@@ -378,8 +441,11 @@ void rows_generated(const RowsArgs& args) {
       const bool is_last = part + 1 == parts.count();
       const bool from_bias = args.bias != nullptr && part == 0;
       const bool is_direct = direct.out != nullptr && is_last;
-      const SharedCode::Finish& finish =
-          is_direct ? shared.to_output(direct.non_temporal, direct.residual != nullptr) : shared.to_sums();
+      const bool to_quads = args.quads != nullptr && is_last && rows % 4 == 0;
+      const SharedCode::Finish& finish = is_direct  ? shared.to_output(direct.non_temporal, direct.residual != nullptr)
+                                         : to_quads ? shared.to_quads(args.quads->other != nullptr)
+                                                    : shared.to_sums();
+      if (to_quads) call.quads.multipliers = args.quads->multipliers + row;
       call.weights = reinterpret_cast<const std::byte*>(begin->weights) + kWeightReach;
       call.units = static_cast<std::uint64_t>(end - begin);
       call.body = begin->body;
@@ -411,6 +477,11 @@ void rows_generated(const RowsArgs& args) {
           call.finish_place = direct.out + at;
           if (direct.residual != nullptr) call.residual = direct.residual + at;
           if (block + 1 < blocks) prefetch_output(direct, first, rows, output_of(block + 1));
+        }
+        if (to_quads) {
+          const std::ptrdiff_t at = block * args.quads->block_bytes + row / 4 * kBlockBytes;
+          call.finish_place = args.quads->out + at;
+          if (args.quads->other != nullptr) call.residual = args.quads->other + at;
         }
         call.code_ahead = code_ahead.next();
         call.weights_ahead = weights_ahead.next();

@@ -22,6 +22,11 @@ namespace sift::cpu {
 
 inline constexpr std::int64_t kCodeRows = 28;  // of 32 registers; the other four hold operands
 
+// What a weight of code is: a float, or four s8 of a quad, which multiply as many u8 of an operand and are added to
+// sums of 32-bit integers (see simd/int8/kernel_table.h). A quad takes the place of a channel then; the caller sees to
+// it that the machine has the instruction.
+enum class CodeWeight : std::uint8_t { single, quad };
+
 // A non-zero of a group of rows: its column, which is a tap and a channel, and its row in the group.
 struct CodeEntry {
   std::uint32_t tap;
@@ -41,7 +46,8 @@ std::size_t most_body_bytes(std::size_t nnz, std::size_t columns);
 
 // Writes the body for non-zeros in ascending order of their taps and channels, which is that of their weights, and
 // describes it but for the weights; returns its end. `has_taps` is false where the convolution has one tap only.
-std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool has_taps, CodeUnit& unit);
+std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool has_taps, CodeUnit& unit,
+                      CodeWeight weight = CodeWeight::single);
 
 // What the body was written from.
 std::vector<CodeEntry> read_body(const std::byte* body);
@@ -49,7 +55,7 @@ std::vector<CodeEntry> read_body(const std::byte* body);
 // Writes what all code shares, if that has not been done; throws CodeMemoryError. Before any rows that are code.
 void prepare_generated();
 
-// The RowsFunction of rows that are code.
+// The RowsFunction of rows that are code. Of quads, biases and sums are integers; sums are not stored directly.
 void rows_generated(const RowsArgs& args);
 
 }  // namespace sift::cpu

@@ -53,6 +53,43 @@ class X86Emitter {
   void multiply_add_vector(VectorRegister sum, VectorRegister a, Address b) {
     vector({kMap0F38, k66, 0xB8, kVectorBytes}, sum, a, b);
   }
+  // vmulps, vfmadd132ps, vmaxps, vminps with m32{1to16}
+  void multiply(VectorRegister to, VectorRegister a, Address b) {
+    vector({kMap0F, kNone, 0x59, sizeof(float), true}, to, a, b);
+  }
+  void multiply_then_add(VectorRegister to, VectorRegister a, Address b) {
+    vector({kMap0F38, k66, 0x98, sizeof(float), true}, to, a, b);
+  }
+  void max(VectorRegister to, VectorRegister a, Address b) {
+    vector({kMap0F, kNone, 0x5F, sizeof(float), true}, to, a, b);
+  }
+  void min(VectorRegister to, VectorRegister a, Address b) {
+    vector({kMap0F, kNone, 0x5D, sizeof(float), true}, to, a, b);
+  }
+  // vcvtdq2ps, vcvtps2dq
+  void to_floats(VectorRegister to, VectorRegister from) { vector({kMap0F, kNone, 0x5B, kVectorBytes}, to, 0, from); }
+  void to_ints(VectorRegister to, VectorRegister from) { vector({kMap0F, k66, 0x5B, kVectorBytes}, to, 0, from); }
+  // vpaddd, and with m32{1to16}; vpandd
+  void add_ints(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F, k66, 0xFE, kVectorBytes}, to, a, b);
+  }
+  void add_int(VectorRegister to, VectorRegister a, Address b) {
+    vector({kMap0F, k66, 0xFE, sizeof(std::int32_t), true}, to, a, b);
+  }
+  void mask_ints(VectorRegister to, VectorRegister a, Address b) {
+    vector({kMap0F, k66, 0xDB, sizeof(std::int32_t), true}, to, a, b);
+  }
+  // vpslld, vpsrld: ModRM.reg is part of the opcode
+  void shift_left(VectorRegister to, VectorRegister from, int bits) {
+    vector({kMap0F, k66, 0x72, kVectorBytes}, 6, to, from), bytes({bits});
+  }
+  void shift_right(VectorRegister to, VectorRegister from, int bits) {
+    vector({kMap0F, k66, 0x72, kVectorBytes}, 2, to, from), bytes({bits});
+  }
+  // vpdpbusd zmm, zmm, m32{1to16}, of AVX-512 VNNI
+  void dot_product(VectorRegister sum, VectorRegister a, Address b) {
+    vector({kMap0F38, k66, 0x50, sizeof(std::int32_t), true}, sum, a, b);
+  }
   // vaddps
   void add(VectorRegister to, VectorRegister a, VectorRegister b) {
     vector({kMap0F, kNone, 0x58, kVectorBytes}, to, a, b);

@@ -7,19 +7,6 @@
 #include "base/thread_pool.h"
 
 namespace sift::cpu {
-namespace {
-
-// ONNX pooling with ceil_mode: the last window may hang over the end, but must begin inside the input or its left pad.
-std::int64_t extent_of(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
-                       std::int64_t pad_begin, std::int64_t pad_end, bool ceil_mode) {
-  const std::int64_t span = in + pad_begin + pad_end - (kernel - 1) * dilation - 1;
-  if (span < 0) return 0;
-  if (!ceil_mode) return span / stride + 1;
-  const std::int64_t extent = ceil_div(span, stride) + 1;
-  return (extent - 1) * stride >= in + pad_begin ? extent - 1 : extent;
-}
-
-}  // namespace
 
 WindowOp::WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode, Activation activation, Layout layout,
                    const KernelTable& kernels)
@@ -40,8 +27,8 @@ Shape WindowOp::output_shape(const Shape& in) const {
     throw std::invalid_argument("depthwise: the input does not have the weights' number of channels");
   }
   const ConvGeometry& g = layer_.geometry;
-  return {in.n, in.c, extent_of(in.h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top, g.pad_bottom, ceil_mode_),
-          extent_of(in.w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left, g.pad_right, ceil_mode_)};
+  if (ceil_mode_) return {in.n, in.c, g.ceiled_h(in.h), g.ceiled_w(in.w)};
+  return {in.n, in.c, g.output_h(in.h), g.output_w(in.w)};
 }
 
 void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {

@@ -52,6 +52,25 @@ struct DirectOutput {
   bool non_temporal;  // stores; all places are aligned then
 };
 
+// Where sums of integers go that become bytes: [blocks][quads of rows][16][4], each as in simd/int8/requantize.h.
+struct QuadOutput {
+  const float* multipliers;  // [rows]
+  // Bounds of a rounded product, and what is added to it: the zero point, in each of four bytes where nothing is added
+  // behind it, else once.
+  float low;
+  float high;
+  std::int32_t zero_point;
+  // clamp(round(own own_factor + (other other_factor + shift))).
+  const std::byte* other;  // null: none; else as `out`
+  float own_factor;
+  float other_factor;
+  float shift;
+  float sum_low;
+  float sum_high;
+  std::byte* out;              // of the first block and row
+  std::ptrdiff_t block_bytes;  // from one block to the next
+};
+
 // Rows [row_begin, row_end) of one slice of the weights times a panel: acc[row - row_begin] += or = bias + ...
 // An accumulator row is `blocks` blocks of 16 floats. csr_pairs and dense need both ends to be multiples of 4.
 // In sell, row_begin and row_end are positions in `order`, multiples of the rows per call, and acc and bias begin at
@@ -83,6 +102,7 @@ struct RowsArgs {
   Prefetcher* ahead;           // code: what comes after these rows
   std::int64_t ahead_lines;    // code: of it, for each group
   std::ptrdiff_t block_bytes;  // code: from one of a tile row to the next in the panel
+  const QuadOutput* quads;     // code: of groups whose rows are a multiple of 4; null: sums go to acc
   const float* bias;           // null: continue from acc
   float* acc;                  // aligned to 64 bytes
   DirectOutput direct;         // of the row that acc begins at

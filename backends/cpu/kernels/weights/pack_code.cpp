@@ -58,7 +58,7 @@ class UnitList {
 }  // namespace
 
 void pack_code(std::span<const WeightRow> rows, std::int64_t channels, std::int64_t taps, std::int64_t unit_channels,
-               std::int64_t group_rows, PackedSlice& slice) {
+               std::int64_t group_rows, PackedSlice& slice, CodeWeight weight) {
   const auto units = static_cast<std::size_t>(ceil_div(channels, unit_channels));
   const auto rows_of_group = static_cast<std::size_t>(group_rows);
   const std::size_t groups = (rows.size() + rows_of_group - 1) / rows_of_group;
@@ -85,7 +85,7 @@ void pack_code(std::span<const WeightRow> rows, std::int64_t channels, std::int6
           list.list(std::span(in_unit).first(count), static_cast<std::size_t>(first_channel), values);
       CodeUnit& written = slice.code.emplace_back();
       written.weights = values;
-      at = write_body(at, entries, taps > 1, written);
+      at = write_body(at, entries, taps > 1, written, weight);
       values += entries.size();
     }
     slice.starts.push_back(static_cast<std::uint32_t>(values - slice.values.data()));

@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from hostile_int8 import HostileInt8
 from hostile_sources import ISAS, MOST_WORK, Sources, count_of, work
 from hostile_training import HostileTraining
 
@@ -273,9 +274,10 @@ class Hostile(Sources):
 def calls(kernels: Any, rng: Random) -> Iterator[Callable[[], None]]:
     hostile = Hostile(kernels, rng)
     training = HostileTraining(kernels, rng)
+    int8 = HostileInt8(kernels, rng)
     while True:
         rarely = (training.convolution, training.between_products, hostile.look, hostile.sequence, hostile.matrix)
-        yield rng.choice((hostile.run, hostile.run, hostile.run, *rarely))
+        yield rng.choice((hostile.run, hostile.run, hostile.run, int8.run, *rarely))
 
 
 def main() -> int:

@@ -102,5 +102,13 @@ def work(shape: tuple[int, ...]) -> int:
 
 
 def count_of(shape: tuple[int, ...], layout: str) -> int:
+    """Floats, or words of four bytes."""
     n, c, h, w = shape
-    return ((n + 15) // 16 * 16 if layout == "images16" else n) * c * h * w
+    match layout:
+        case "images16":
+            return (n + 15) // 16 * 16 * c * h * w
+        case "bytes":
+            return (n * c * h * w + 3) // 4
+        case "quads" | "dynamic_quads":
+            return (n * h * w + 15) // 16 * 16 * ((c + 3) // 4) + 16 * (layout == "dynamic_quads")
+    return n * c * h * w

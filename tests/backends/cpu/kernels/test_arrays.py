@@ -127,5 +127,5 @@ def test_a_sequence_refuses_lanes_that_are_not_aligned(pool: _kernels.ThreadPool
     if offset == 0:
         sequence.run(pool, _kernels.Workspace(), [array])
         return
-    with pytest.raises(ValueError, match="a tensor in images16 must be aligned to 64 bytes; in array 0 it is not"):
+    with pytest.raises(ValueError, match="a tensor in images16 or quads must be aligned to 64 bytes; in array 0"):
         sequence.run(pool, _kernels.Workspace(), [array])

@@ -10,7 +10,7 @@ namespace {
 
 // Against what GNU as 2.40 makes of the same instructions.
 void test_encodings() {
-  std::byte written[320];
+  std::byte written[400];
   X86Emitter code(written);
   code.load(31, {Pointer::operands, 8128});
   code.load(28, {Pointer::operands, 8192});
@@ -56,6 +56,18 @@ void test_encodings() {
   code.count_down(Pointer::units);
   code.jump_if_zero({Pointer::call, 0x1234});
   code.finish();
+  code.multiply(17, 17, {Pointer::operands, 64});
+  code.multiply_then_add(29, 30, {Pointer::call, 0x1234});
+  code.max(5, 5, Address{Pointer::call, -16});
+  code.min(20, 20, Address{Pointer::call, 0x1234});
+  code.to_floats(9, 27);
+  code.to_ints(27, 9);
+  code.add_ints(24, 24, 26);
+  code.add_int(19, 3, {Pointer::call, 8});
+  code.mask_ints(29, 29, {Pointer::call, 0x1234});
+  code.shift_left(6, 25, 8);
+  code.shift_right(29, 28, 24);
+  code.dot_product(27, 31, {Pointer::weights, -512});
   const int expected[]{
       0x62, 0x61, 0x7c, 0x48, 0x28, 0x7f, 0x7f,                    // vmovaps 0x1fc0(%rdi),%zmm31
       0x62, 0x61, 0x7c, 0x48, 0x28, 0xa7, 0x00, 0x20, 0x00, 0x00,  // vmovaps 0x2000(%rdi),%zmm28
@@ -106,6 +118,18 @@ void test_encodings() {
       0xff, 0xa1, 0x34, 0x12, 0x00, 0x00,                          // jmp *0x1234(%rcx)
       0xc5, 0xf8, 0x77,                                            // vzeroupper
       0xc3,                                                        // ret
+      0x62, 0xe1, 0x74, 0x50, 0x59, 0x4f, 0x10,                    // vmulps 0x40(%rdi){1to16},%zmm17,%zmm17
+      0x62, 0x62, 0x0d, 0x50, 0x98, 0xa9, 0x34, 0x12, 0x00, 0x00,  // vfmadd132ps 0x1234(%rcx){1to16},%zmm30,%zmm29
+      0x62, 0xf1, 0x54, 0x58, 0x5f, 0x69, 0xfc,                    // vmaxps -0x10(%rcx){1to16},%zmm5,%zmm5
+      0x62, 0xe1, 0x5c, 0x50, 0x5d, 0xa1, 0x34, 0x12, 0x00, 0x00,  // vminps 0x1234(%rcx){1to16},%zmm20,%zmm20
+      0x62, 0x11, 0x7c, 0x48, 0x5b, 0xcb,                          // vcvtdq2ps %zmm27,%zmm9
+      0x62, 0x41, 0x7d, 0x48, 0x5b, 0xd9,                          // vcvtps2dq %zmm9,%zmm27
+      0x62, 0x01, 0x3d, 0x40, 0xfe, 0xc2,                          // vpaddd %zmm26,%zmm24,%zmm24
+      0x62, 0xe1, 0x65, 0x58, 0xfe, 0x59, 0x02,                    // vpaddd 0x8(%rcx){1to16},%zmm3,%zmm19
+      0x62, 0x61, 0x15, 0x50, 0xdb, 0xa9, 0x34, 0x12, 0x00, 0x00,  // vpandd 0x1234(%rcx){1to16},%zmm29,%zmm29
+      0x62, 0x91, 0x4d, 0x48, 0x72, 0xf1, 0x08,                    // vpslld $0x8,%zmm25,%zmm6
+      0x62, 0x91, 0x15, 0x40, 0x72, 0xd4, 0x18,                    // vpsrld $0x18,%zmm28,%zmm29
+      0x62, 0x62, 0x05, 0x50, 0x50, 0x5e, 0x80,                    // vpdpbusd -0x200(%rsi){1to16},%zmm31,%zmm27
   };
   bool same = code.at() - written == std::ssize(expected);
   for (std::size_t i = 0; same && i < std::size(expected); ++i)

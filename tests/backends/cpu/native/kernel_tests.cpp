@@ -27,6 +27,8 @@ int main() {
     test_concurrent_runs(kernels);
     test_concurrent_gradients(kernels);
   }
+  Random random(3);
+  test_int8(random, pool);
   std::printf("%d failures\n", failure_count());
   return failure_count() == 0 ? 0 : 1;
 }

@@ -15,6 +15,8 @@ void test_gradients(Random& random, ThreadPool& pool, const KernelTable& kernels
 void test_training(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
 void test_concurrent_gradients(const KernelTable& kernels);
 void test_concurrent_runs(const KernelTable& kernels);
+// In every instruction set of the machine.
+void test_int8(Random& random, ThreadPool& pool);
 void test_threads();
 void test_generated_code();
 

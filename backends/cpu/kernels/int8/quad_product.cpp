@@ -1,0 +1,236 @@
+#include "int8/quad_product.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "base/aligned_buffer.h"
+#include "base/prefetcher.h"
+#include "base/thread_pool.h"
+#include "int8/positions.h"
+#include "jit/generated_rows.h"
+#include "weights/pack_code.h"
+
+namespace sift::cpu {
+namespace {
+
+// Blocks whose sums are made by one call: as many as make reading the weights again worth little.
+constexpr std::int64_t kMostBlocks = 16;
+
+struct Scratch {
+  AlignedBuffer operands;
+  AlignedBuffer sums;
+};
+
+Scratch& thread_scratch() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
+std::uint8_t* byte_buffer(AlignedBuffer& buffer, std::int64_t bytes) {
+  return reinterpret_cast<std::uint8_t*>(buffer.floats(static_cast<std::size_t>(bytes) / sizeof(float)));
+}
+
+// Who multiplies what: tiles of blocks, and chunks of the groups of rows.
+struct Sharing {
+  std::int64_t tiles;
+  std::int64_t chunks;
+
+  Sharing(std::int64_t blocks, std::int64_t groups, std::int64_t threads)
+      : tiles(ceil_div(blocks, kMostBlocks)), chunks(1) {
+    // Where there are few blocks, threads share the rows: each reads only its part of the weights.
+    constexpr std::int64_t kTasksPerThread = 2;
+    if (blocks < threads * kMostBlocks / 2) {
+      chunks = std::min(groups, ceil_div(threads == 1 ? 1 : threads * kTasksPerThread, tiles));
+    } else {
+      tiles = ceil_div(tiles, threads) * threads;
+    }
+  }
+};
+
+// The same bits as floats, which generated code does not tell apart.
+std::vector<float> words_of(std::span<const std::uint32_t> quads) {
+  std::vector<float> words(quads.size());
+  if (!quads.empty()) std::memcpy(words.data(), quads.data(), quads.size_bytes());
+  return words;
+}
+
+}  // namespace
+
+QuadProduct::QuadProduct(const QuadWeights& weights, std::vector<std::int32_t> bias, const ConvGeometry& geometry,
+                         std::optional<bool> generated, const Int8Kernels& kernels)
+    : kernels_(kernels),
+      geometry_(geometry),
+      rows_(weights.rows()),
+      channels_(weights.channels()),
+      group_rows_(ceil_div(ceil_div(rows_, ceil_div(rows_, kMostRows)), kQuad) * kQuad),
+      bias_(std::move(bias)),
+      row_sums_(weights.row_sums().begin(), weights.row_sums().end()) {
+  if (geometry.kernel_h != weights.kernel_h() || geometry.kernel_w != weights.kernel_w()) {
+    throw std::invalid_argument("quad product: the window is not that of the weights");
+  }
+  if (bias_.empty()) bias_.resize(static_cast<std::size_t>(rows_));
+  if (static_cast<std::int64_t>(bias_.size()) != rows_) {
+    throw std::invalid_argument("quad product: one bias per row");
+  }
+  const bool may_generate = kernels.runs_generated && may_execute_code();
+  if (generated.value_or(false) && !may_generate) {
+    throw std::invalid_argument("quad product: this process does not run generated code of dot products");
+  }
+  if (generated.value_or(may_generate)) {
+    try {
+      pack_code(weights);
+      return;
+    } catch (const CodeMemoryError&) {
+      if (generated) throw;
+    }
+  }
+  pack_lists(weights);
+}
+
+void QuadProduct::pack_lists(const QuadWeights& weights) {
+  const auto taps = static_cast<std::uint32_t>(weights.taps());
+  const auto quads = static_cast<std::uint32_t>(weights.channel_quads());
+  starts_.assign(weights.starts().begin(), weights.starts().end());
+  quads_.assign(weights.quads().begin(), weights.quads().end());
+  columns_.reserve(quads_.size());
+  for (const std::uint32_t column : weights.columns()) columns_.push_back(column % taps * quads + column / taps);
+}
+
+void QuadProduct::pack_code(const QuadWeights& weights) {
+  const std::int64_t taps = weights.taps();
+  const std::int64_t quads = weights.channel_quads();
+  const std::vector<float> words = words_of(weights.quads());
+  std::vector<WeightRow> rows;
+  rows.reserve(static_cast<std::size_t>(rows_));
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows_); ++row) {
+    const std::size_t first = weights.starts()[row];
+    const std::size_t count = weights.starts()[row + 1] - first;
+    rows.push_back({weights.columns().subspan(first, count), std::span(words).subspan(first, count)});
+  }
+  const double density = static_cast<double>(weights.live_quads()) / static_cast<double>(rows_ * quads * taps);
+  sift::cpu::pack_code(rows, quads, taps, unit_channels(taps, density), group_rows_, code_, CodeWeight::quad);
+  for (std::int64_t tap = 0; tap < taps; ++tap) taps_.push_back(tap * quads * kBlockBytes);
+}
+
+std::int64_t QuadProduct::bytes() const {
+  return static_cast<std::int64_t>(sizeof(std::int32_t) * (bias_.size() + row_sums_.size() + starts_.size() +
+                                                           columns_.size() + quads_.size())) +
+         code_.bytes();
+}
+
+Shape QuadProduct::output_shape(const Shape& in) const {
+  if (in.c != channels_) {
+    throw std::invalid_argument("quad product: the input does not have the weights' number of channels");
+  }
+  return {in.n, rows_, geometry_.output_h(in.h), geometry_.output_w(in.w)};
+}
+
+void QuadProduct::multiply(const Group& group) const {
+  if (is_generated()) return multiply_by_code(group);
+  kernels_.rows({.panel = group.operands,
+                 .block_bytes = group.block_bytes,
+                 .blocks = group.blocks,
+                 .starts = starts_.data(),
+                 .columns = columns_.data(),
+                 .quads = quads_.data(),
+                 .bias = group.bias,
+                 .sums = group.sums,
+                 .row_begin = group.first_row,
+                 .row_end = group.end_row,
+                 .group_rows = group_rows_});
+}
+
+void QuadProduct::multiply_by_code(const Group& group) const {
+  Prefetcher nothing_ahead;
+  RowsArgs args{};
+  code_.describe(args);
+  args.panel = reinterpret_cast<const std::byte*>(group.operands);
+  args.end_unit = code_.units;
+  args.taps = taps_.data();
+  args.group_rows = static_cast<std::uint32_t>(group_rows_);
+  args.tile_rows = 1;
+  args.tile_columns = static_cast<std::uint32_t>(group.blocks);
+  args.block_bytes = group.block_bytes;
+  args.ahead = &nothing_ahead;
+  args.quads = group.quads;
+  args.bias = reinterpret_cast<const float*>(group.bias);
+  args.acc = reinterpret_cast<float*>(group.sums);
+  args.row_begin = static_cast<std::uint32_t>(group.first_row);
+  args.row_end = static_cast<std::uint32_t>(group.end_row);
+  rows_generated(args);
+}
+
+void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint8_t* in, std::uint8_t zero_point,
+                           const Consumer& consumer) const {
+  const Shape out = output_shape(shape);
+  const std::int64_t blocks = block_count(out);
+  if (blocks == 0) return;
+  std::vector<std::int32_t> bias(static_cast<std::size_t>(rows_));
+  for (std::size_t row = 0; row < bias.size(); ++row) {
+    // In unsigned arithmetic, which may run over as the sums do.
+    bias[row] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias_[row]) -
+                                          zero_point * static_cast<std::uint32_t>(row_sums_[row]));
+  }
+  const WindowReader reader(geometry_, shape, out);
+  const std::int64_t groups = ceil_div(rows_, group_rows_);
+  const Sharing sharing(blocks, groups, pool.threads());
+  const bool in_place = geometry_.is_pointwise();
+  const std::ptrdiff_t operand_bytes = block_bytes(shape) * (in_place ? 1 : reader.taps());
+  // Where several tasks read a tile, it is copied once, before.
+  const bool copied_first = !in_place && sharing.chunks > 1;
+  std::uint8_t* copied = nullptr;
+  if (copied_first) {
+    copied = byte_buffer(thread_scratch().operands, blocks * operand_bytes);
+    pool.parallel_for(blocks, [&](std::int64_t block) {
+      reader.read(kernels_, in, zero_point, block, copied + block * operand_bytes);
+    });
+  }
+  pool.parallel_for(sharing.tiles * sharing.chunks, [&](std::int64_t task) {
+    const std::int64_t tile = task / sharing.chunks;
+    const std::int64_t chunk = task % sharing.chunks;
+    const std::int64_t first = blocks * tile / sharing.tiles;
+    const std::int64_t count = blocks * (tile + 1) / sharing.tiles - first;
+    if (count == 0) return;
+    Scratch& scratch = thread_scratch();
+    const std::uint8_t* operands = (in_place ? in : copied) + first * operand_bytes;
+    if (!in_place && !copied_first) {
+      std::uint8_t* const own = byte_buffer(scratch.operands, count * operand_bytes);
+      for (std::int64_t i = 0; i < count; ++i) {
+        reader.read(kernels_, in, zero_point, first + i, own + i * operand_bytes);
+      }
+      operands = own;
+    }
+    const std::int64_t block_sums = group_rows_ * kQuadBlock;
+    auto* const sums =
+        reinterpret_cast<std::int32_t*>(scratch.sums.floats(static_cast<std::size_t>(count * block_sums)));
+    for (std::int64_t group = groups * chunk / sharing.chunks; group < groups * (chunk + 1) / sharing.chunks; ++group) {
+      const std::int64_t row = group * group_rows_;
+      const std::int64_t end = std::min(row + group_rows_, rows_);
+      // What the code stores by itself.
+      const bool stored = is_generated() && consumer.quads != nullptr && (end - row) % kQuad == 0;
+      QuadOutput quads{};
+      if (stored) {
+        quads = *consumer.quads;
+        quads.out += first * quads.block_bytes;
+        if (quads.other != nullptr) quads.other += first * quads.block_bytes;
+      }
+      multiply({.operands = operands,
+                .block_bytes = operand_bytes,
+                .blocks = count,
+                .bias = bias.data(),
+                .first_row = row,
+                .end_row = end,
+                .sums = sums,
+                .quads = stored ? &quads : nullptr});
+      if (stored) continue;
+      for (std::int64_t i = 0; i < count; ++i) {
+        consumer.call(consumer.context,
+                      {.block = first + i, .first_row = row, .rows = end - row, .sums = sums + i * block_sums});
+      }
+    }
+  });
+}
+
+}  // namespace sift::cpu

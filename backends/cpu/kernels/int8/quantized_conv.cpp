@@ -1,0 +1,132 @@
+#include "int8/quantized_conv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "int8/conversions.h"
+#include "int8/positions.h"
+
+namespace sift::cpu {
+namespace {
+
+// One multiplier for each row.
+std::vector<float> spread(std::vector<float> multipliers, std::int64_t rows) {
+  if (multipliers.size() == 1) multipliers.resize(static_cast<std::size_t>(rows), multipliers.front());
+  if (static_cast<std::int64_t>(multipliers.size()) != rows) {
+    throw std::invalid_argument("quantized conv: one multiplier per row, or one for all");
+  }
+  for (const float multiplier : multipliers) {
+    if (!std::isfinite(multiplier)) throw std::invalid_argument("quantized conv: a multiplier is not finite");
+  }
+  return multipliers;
+}
+
+}  // namespace
+
+QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers, std::uint8_t input_zero_point,
+                             std::uint8_t zero_point, ByteRange range, std::optional<ScaledAddition> addition)
+    : product_(std::move(product)),
+      multipliers_(spread(std::move(multipliers), product_.rows())),
+      input_zero_point_(input_zero_point),
+      zero_point_(zero_point),
+      range_(range),
+      addition_(addition) {
+  if (addition_) addition_->factors();  // throws
+}
+
+OtherSizes QuantizedConv::other_sizes(const Shape& in) const {
+  if (!addition_) return {};
+  return {.second = element_count(output_shape(in), Layout::quads)};
+}
+
+void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
+  if (addition_ && others.second == nullptr) throw std::invalid_argument("quantized conv: nothing to add is given");
+  const QuadAddition addition = addition_ ? addition_->factors() : QuadAddition{};
+  const auto* const other = reinterpret_cast<const std::uint8_t*>(others.second);
+  auto* const bytes = reinterpret_cast<std::uint8_t*>(out);
+  const std::ptrdiff_t step = block_bytes(output_shape(shape));
+  const auto zero_point = static_cast<float>(zero_point_);
+  const auto requantize = [&](const QuadSums& sums) {
+    const std::ptrdiff_t at = sums.block * step + sums.first_row / kQuad * kBlockBytes;
+    product_.kernels().requantize({.sums = sums.sums,
+                                   .rows = sums.rows,
+                                   .multipliers = multipliers_.data() + sums.first_row,
+                                   .zero_point = zero_point,
+                                   .low = static_cast<float>(range_.low),
+                                   .high = static_cast<float>(range_.high),
+                                   .addition = addition_ ? &addition : nullptr,
+                                   .other = addition_ ? other + at : nullptr,
+                                   .out = bytes + at});
+  };
+  // The same, for code that does it.
+  const auto low = static_cast<float>(addition_ ? 0 : range_.low);
+  const auto high = static_cast<float>(addition_ ? 255 : range_.high);
+  const std::uint32_t repeated = zero_point_ * 0x01010101U;
+  const QuadOutput quads{.multipliers = multipliers_.data(),
+                         .low = low - zero_point,
+                         .high = high - zero_point,
+                         .zero_point = static_cast<std::int32_t>(addition_ ? zero_point_ : repeated),
+                         .other = addition_ ? reinterpret_cast<const std::byte*>(other) : nullptr,
+                         .own_factor = addition.own_factor,
+                         .other_factor = addition.other_factor,
+                         .shift = addition.shift,
+                         .sum_low = static_cast<float>(range_.low),
+                         .sum_high = static_cast<float>(range_.high),
+                         .out = reinterpret_cast<std::byte*>(out),
+                         .block_bytes = step};
+  product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), input_zero_point_, requantize, &quads);
+}
+
+DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,
+                                 std::optional<std::uint8_t> input_zero_point, float low, float high,
+                                 Layout output_layout)
+    : product_(std::move(product)),
+      multipliers_(spread(std::move(multipliers), product_.rows())),
+      bias_(std::move(bias)),
+      input_zero_point_(input_zero_point),
+      low_(low),
+      high_(high),
+      output_layout_(output_layout) {
+  if (!bias_.empty() && static_cast<std::int64_t>(bias_.size()) != product_.rows()) {
+    throw std::invalid_argument("dequantized conv: one bias per row");
+  }
+}
+
+void DequantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
+  DynamicScale found{.scale = 1, .zero_point = input_zero_point_.value_or(0)};
+  if (!input_zero_point_) {
+    found = read_dynamic_scale(in);
+    in += kDynamicWords;
+  }
+  const Shape out_shape = output_shape(shape);
+  if (output_layout_ == Layout::nchw_n16) clear_idle_lanes(out_shape, out);
+  const auto zero_point = static_cast<std::uint8_t>(found.zero_point);
+  product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), zero_point, [&](const QuadSums& sums) {
+    alignas(64) float values[QuadProduct::kMostRows * kQuadBlock];
+    product_.kernels().dequantize({.sums = sums.sums,
+                                   .rows = sums.rows,
+                                   .multipliers = multipliers_.data() + sums.first_row,
+                                   .common = found.scale,
+                                   .bias = bias_.empty() ? nullptr : bias_.data() + sums.first_row,
+                                   .low = low_,
+                                   .high = high_,
+                                   .out = values});
+    PlainPositions positions(out_shape, output_layout_);
+    const PlainBlock block = positions.block(sums.block);
+    float* const first = out + sums.first_row * block.channel_stride;
+    for (std::int64_t row = 0; row < sums.rows; ++row) {
+      const float* const from = values + row * kQuadBlock;
+      float* const to = first + row * block.channel_stride;
+      if (block.contiguous) {
+        std::copy(from, from + block.count, to + block.lanes[0]);
+      } else {
+        for (std::int64_t lane = 0; lane < block.count; ++lane) to[block.lanes[lane]] = from[lane];
+      }
+    }
+  });
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,132 @@
+// The functions of sparse int8 that exist once per instruction set, and the arguments they take.
+//
+// A quad is four adjacent channels of one position: four bytes, u8 of activations and s8 of weights, whose products are
+// added to one 32-bit sum. A block is 16 positions: of activations 64 bytes for each quad, of sums 16 words for each
+// row of weights. Sums wrap around, as onnxruntime's do.
+//
+// As in simd/kernel_table.h, nothing but these plain structures crosses between the translation units and the rest. All
+// of them round alike, so that results have the same bits in every instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace sift::cpu {
+
+inline constexpr std::int64_t kQuad = 4;
+inline constexpr std::int64_t kQuadBlock = 16;   // positions
+inline constexpr std::int64_t kBlockBytes = 64;  // of a quad's
+
+// Rows [row_begin, row_end) of lists of live quads, times `blocks` blocks of operands. Sums are
+// [blocks][group_rows][16]; the first is that of row_begin.
+struct QuadRowsArgs {
+  const std::uint8_t* panel;   // the first block's operands, aligned to 64 bytes
+  std::ptrdiff_t block_bytes;  // from one block's operands to the next
+  std::int64_t blocks;
+  const std::uint32_t* starts;   // [rows + 1]
+  const std::uint32_t* columns;  // operands of 64 bytes from the block's first
+  const std::uint32_t* quads;    // of weights
+  const std::int32_t* bias;      // [rows]
+  std::int32_t* sums;
+  std::int64_t row_begin;
+  std::int64_t row_end;
+  std::int64_t group_rows;
+};
+
+// onnxruntime's QLinearAdd: clamp(round(own own_factor + (other other_factor + shift))), each step rounded once, where
+// `own` and `other` are the stored bytes.
+struct QuadAddition {
+  float own_factor;
+  float other_factor;
+  float shift;
+};
+
+// Rows of one block: clamp(round(sum multiplier)) + zero_point, half to even, in [low, high] of u8; then the addition,
+// if there is one, in [low, high] in turn.
+struct RequantizeArgs {
+  const std::int32_t* sums;  // [rows][16]
+  std::int64_t rows;
+  const float* multipliers;
+  float zero_point;
+  float low;
+  float high;
+  const QuadAddition* addition;  // null: none; low and high are then those of its result
+  const std::uint8_t* other;     // quads of 64 bytes
+  std::uint8_t* out;             // quads of 64 bytes; bytes of rows past the last are zero
+};
+
+// Rows of one block: out = clamp(sum multiplier + bias).
+struct DequantizeArgs {
+  const std::int32_t* sums;
+  std::int64_t rows;
+  const float* multipliers;
+  float common;       // multiplies every multiplier first
+  const float* bias;  // null: none
+  float low;
+  float high;
+  float* out;  // [rows][16]
+};
+
+// The operands of all taps of one block of output positions: [taps][quads][16][4].
+struct GatherTapsArgs {
+  const std::uint8_t* in;
+  std::int64_t quads;
+  // Of each lane, what its tap at (0, 0) reads: position among all images, row and column, which may lie outside.
+  const std::int32_t* positions;
+  const std::int32_t* ys;
+  const std::int32_t* xs;
+  std::int32_t height;
+  std::int32_t width;
+  std::span<const std::int32_t> tap_ys;
+  std::span<const std::int32_t> tap_xs;
+  std::uint8_t fill;  // what taps outside of the image read
+  std::uint8_t* out;
+};
+
+// One block of positions from or to plain values, channel by channel.
+struct PlainBlock {
+  const std::int64_t* lanes;  // [16], of each position's first channel, in values
+  std::int64_t count;         // of positions
+  bool contiguous;            // lanes[i] is lanes[0] + i
+  std::int64_t channel_stride;
+  std::int64_t channels;
+};
+
+// out = clamp(round(a own_factor + (b other_factor + shift))), in [low, high] of u8, see QuadAddition.
+struct AddQuadsArgs {
+  const std::uint8_t* a;
+  const std::uint8_t* b;
+  std::uint8_t* out;
+  std::int64_t blocks;  // of 64 bytes
+  QuadAddition addition;
+  float low;
+  float high;
+};
+
+struct Int8Kernels {
+  // Whether generated code may use this instruction set's registers.
+  bool runs_generated;
+
+  void (*rows)(const QuadRowsArgs&);
+  void (*requantize)(const RequantizeArgs&);
+  void (*dequantize)(const DequantizeArgs&);
+  void (*gather_taps)(const GatherTapsArgs&);
+  // [taps][quads][16][4] to the maxima of each byte.
+  void (*max_taps)(const std::uint8_t* taps, std::int64_t count, std::int64_t quads, std::uint8_t* out);
+  void (*quantize)(const float* in, const PlainBlock& block, float scale, float zero_point, std::uint8_t* out);
+  void (*dequantize_bytes)(const std::uint8_t* in, const PlainBlock& block, float scale, std::int32_t zero_point,
+                           float* out);
+  // `flip` is 0x80 where plain bytes are signed, else 0.
+  void (*from_bytes)(const std::uint8_t* in, const PlainBlock& block, std::uint8_t flip, std::uint8_t* out);
+  void (*to_bytes)(const std::uint8_t* in, const PlainBlock& block, std::uint8_t flip, std::uint8_t* out);
+  // The least and the largest of `count` floats and of what is in the two.
+  void (*extremes)(const float* in, std::int64_t count, float& least, float& most);
+  void (*add)(const AddQuadsArgs&);
+  void (*look_up)(const std::uint8_t* in, const std::uint8_t* table, std::int64_t count, std::uint8_t* out);
+};
+
+// Null if the kernels of this name are not in this build: avx512_vnni, avx_vnni, avx2_madd, portable.
+const Int8Kernels* find_int8_kernels(const char* name);
+
+}  // namespace sift::cpu

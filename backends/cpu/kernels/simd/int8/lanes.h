@@ -1,0 +1,109 @@
+// Vectors of 32-bit words of the instruction set that the including file is compiled for, in its own namespace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#ifndef SIFT_ISA
+#error "define SIFT_ISA, the namespace, before including a kernel template"
+#endif
+
+namespace sift::cpu::SIFT_ISA {
+
+#if defined(__AVX512VNNI__)
+inline constexpr int kWordBytes = 64;
+inline constexpr int kTileBlocks = 12;  // blocks whose sums are in registers
+#elif defined(__AVX2__)
+inline constexpr int kWordBytes = 32;
+inline constexpr int kTileBlocks = 4;
+#else
+inline constexpr int kWordBytes = 16;
+inline constexpr int kTileBlocks = 2;
+#endif
+inline constexpr int kWordLanes = kWordBytes / 4;
+inline constexpr int kWordVecs = 16 / kWordLanes;  // of a block
+
+typedef std::int32_t Ints __attribute__((vector_size(kWordBytes), may_alias));
+typedef std::uint32_t Words __attribute__((vector_size(kWordBytes), may_alias));
+typedef float Floats __attribute__((vector_size(kWordBytes), may_alias));
+typedef float UnalignedFloats __attribute__((vector_size(kWordBytes), aligned(4), may_alias));
+
+// sums + the products of four adjacent bytes, u8 of `operand` and s8 of `weights`, exactly.
+[[gnu::always_inline]] inline Ints dot(Ints sums, Words operand, Words weights) {
+#if defined(__AVX512VNNI__)
+  return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums), reinterpret_cast<__m512i>(operand),
+                                                    reinterpret_cast<__m512i>(weights)));
+#elif defined(__AVXVNNI__)
+  return reinterpret_cast<Ints>(_mm256_dpbusd_avx_epi32(
+      reinterpret_cast<__m256i>(sums), reinterpret_cast<__m256i>(operand), reinterpret_cast<__m256i>(weights)));
+#elif defined(__AVX2__)
+  // Adding two products in 16 bits would saturate: even and odd bytes are widened.
+  const auto x = reinterpret_cast<__m256i>(operand);
+  const auto w = reinterpret_cast<__m256i>(weights);
+  const __m256i even =
+      _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)), _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(w, 8));
+  return sums + reinterpret_cast<Ints>(even) + reinterpret_cast<Ints>(odd);
+#elif defined(__SSE2__)
+  const auto x = reinterpret_cast<__m128i>(operand);
+  const auto w = reinterpret_cast<__m128i>(weights);
+  const __m128i even = _mm_madd_epi16(_mm_and_si128(x, _mm_set1_epi16(0xff)), _mm_srai_epi16(_mm_slli_epi16(w, 8), 8));
+  const __m128i odd = _mm_madd_epi16(_mm_srli_epi16(x, 8), _mm_srai_epi16(w, 8));
+  return sums + reinterpret_cast<Ints>(even) + reinterpret_cast<Ints>(odd);
+#else
+  for (int shift = 0; shift < 32; shift += 8) {
+    const auto x = reinterpret_cast<Ints>(operand >> shift & 0xffU);
+    sums += x * (reinterpret_cast<Ints>(weights << (24 - shift)) >> 24);
+  }
+  return sums;
+#endif
+}
+
+// a b + c, rounded once.
+[[gnu::always_inline]] inline Floats fma(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Floats>(
+      _mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Floats>(
+      _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#else
+  Floats result;
+  for (int lane = 0; lane < kWordLanes; ++lane) result[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+  return result;
+#endif
+}
+
+[[gnu::always_inline]] inline Words splat(std::uint32_t value) { return value - Words{}; }
+[[gnu::always_inline]] inline Floats splat(float value) { return value - Floats{}; }
+[[gnu::always_inline]] inline Floats to_floats(Ints values) { return __builtin_convertvector(values, Floats); }
+
+// NaN becomes `low`.
+[[gnu::always_inline]] inline Floats clamp(Floats value, Floats low, Floats high) {
+  value = value > low ? value : low;
+  return value < high ? value : high;
+}
+
+// Half to even; magnitudes are up to 2^22.
+[[gnu::always_inline]] inline Ints round_to_ints(Floats value) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Ints>(_mm512_cvtps_epi32(reinterpret_cast<__m512>(value)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(_mm256_cvtps_epi32(reinterpret_cast<__m256>(value)));
+#elif defined(__SSE2__)
+  return reinterpret_cast<Ints>(_mm_cvtps_epi32(reinterpret_cast<__m128>(value)));
+#else
+  // 1.5 2^23: the sum has no bits for fractions left.
+  constexpr float kRounding = 12582912.0F;
+  return reinterpret_cast<Ints>(value + kRounding) - reinterpret_cast<Ints>(splat(kRounding));
+#endif
+}
+
+[[gnu::always_inline]] inline Words load_words(const void* at) { return *static_cast<const Words*>(at); }
+[[gnu::always_inline]] inline void store_words(void* at, Words value) { *static_cast<Words*>(at) = value; }
+
+}  // namespace sift::cpu::SIFT_ISA

@@ -1,0 +1,104 @@
+// What becomes of sums: bytes again, as onnxruntime's QLinearConv and QLinearAdd round them, or floats.
+#pragma once
+
+#include "simd/int8/kernel_table.h"
+#include "simd/int8/lanes.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+// Four bytes of each position, from numbers that differ from them by `zero_point`: where each is in [0, 255] in the
+// end, no carry goes from one to the next.
+struct PackedBytes {
+  Words words;
+
+  [[gnu::always_inline]] explicit PackedBytes(std::uint32_t zero_point) : words(splat(zero_point * 0x01010101U)) {}
+  [[gnu::always_inline]] void add(Ints value, int k) { words += reinterpret_cast<Words>(value) << (8 * k); }
+};
+
+// `Rows` rows, the last of which may be fewer than a quad.
+template <bool Adds, int Rows>
+[[gnu::always_inline]] inline void requantize_quad(const RequantizeArgs& args, std::int64_t first) {
+  const float own_bound = Adds ? 255.0F : args.high;
+  const Floats own_low = splat((Adds ? 0.0F : args.low) - args.zero_point);
+  const Floats own_high = splat(own_bound - args.zero_point);
+  const auto zero_point = static_cast<std::uint32_t>(args.zero_point);
+#pragma GCC unroll 4
+  for (int v = 0; v < kWordVecs; ++v) {
+    const std::int32_t* const from = args.sums + first * kQuadBlock + v * kWordLanes;
+    const std::int64_t at = first / kQuad * kBlockBytes + v * kWordBytes;
+    PackedBytes packed(Adds ? 0 : zero_point);
+    Words other{};
+    if constexpr (Adds) other = load_words(args.other + at);
+#pragma GCC unroll 4
+    for (int k = 0; k < Rows; ++k) {
+      const Ints sums = reinterpret_cast<Ints>(load_words(from + k * kQuadBlock));
+      Ints value = round_to_ints(clamp(to_floats(sums) * args.multipliers[first + k], own_low, own_high));
+      if constexpr (Adds) {
+        const Floats own = to_floats(value + static_cast<std::int32_t>(zero_point));
+        const Floats added = to_floats(reinterpret_cast<Ints>(other >> (8 * k) & 0xffU));
+        const Floats rest = fma(added, splat(args.addition->other_factor), splat(args.addition->shift));
+        const Floats sum = fma(own, splat(args.addition->own_factor), rest);
+        value = round_to_ints(clamp(sum, splat(args.low), splat(args.high)));
+      }
+      packed.add(value, k);
+    }
+    // Bytes of rows past the last are zero.
+    if constexpr (Rows < kQuad) packed.words &= (1U << (8 * Rows)) - 1U;
+    store_words(args.out + at, packed.words);
+  }
+}
+
+template <bool Adds>
+[[gnu::always_inline]] inline void requantize_quads(const RequantizeArgs& args) {
+  std::int64_t first = 0;
+  for (; first + kQuad <= args.rows; first += kQuad) requantize_quad<Adds, 4>(args, first);
+  if (args.rows - first == 3) requantize_quad<Adds, 3>(args, first);
+  if (args.rows - first == 2) requantize_quad<Adds, 2>(args, first);
+  if (args.rows - first == 1) requantize_quad<Adds, 1>(args, first);
+}
+
+inline void requantize(const RequantizeArgs& args) {
+  if (args.addition != nullptr) {
+    requantize_quads<true>(args);
+  } else {
+    requantize_quads<false>(args);
+  }
+}
+
+inline void dequantize(const DequantizeArgs& args) {
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    const Floats multiplier = splat(args.common * args.multipliers[row]);
+    const Floats bias = splat(args.bias == nullptr ? 0.0F : args.bias[row]);
+    for (int v = 0; v < kWordVecs; ++v) {
+      const std::int64_t at = row * kQuadBlock + v * kWordLanes;
+      Floats value = to_floats(reinterpret_cast<Ints>(load_words(args.sums + at))) * multiplier;
+      if (args.bias != nullptr) value += bias;
+      *reinterpret_cast<Floats*>(args.out + at) = clamp(value, splat(args.low), splat(args.high));
+    }
+  }
+}
+
+inline void add(const AddQuadsArgs& args) {
+  const Floats low = splat(args.low);
+  const Floats high = splat(args.high);
+  for (std::int64_t at = 0; at < args.blocks * kBlockBytes; at += kWordBytes) {
+    const Words a = load_words(args.a + at);
+    const Words b = load_words(args.b + at);
+    PackedBytes packed(0);
+#pragma GCC unroll 4
+    for (int k = 0; k < kQuad; ++k) {
+      const Floats own = to_floats(reinterpret_cast<Ints>(a >> (8 * k) & 0xffU));
+      const Floats other = to_floats(reinterpret_cast<Ints>(b >> (8 * k) & 0xffU));
+      Floats value = fma(other, splat(args.addition.other_factor), splat(args.addition.shift));
+      value = clamp(fma(own, splat(args.addition.own_factor), value), low, high);
+      packed.add(round_to_ints(value), k);
+    }
+    store_words(args.out + at, packed.words);
+  }
+}
+
+inline void look_up(const std::uint8_t* in, const std::uint8_t* table, std::int64_t count, std::uint8_t* out) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = table[in[i]];
+}
+
+}  // namespace sift::cpu::SIFT_ISA

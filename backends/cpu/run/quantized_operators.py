@@ -1,0 +1,94 @@
+"""From a spec of quantized values to the operator on quads that does it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.lowering.quantization import Quantization
+from sift_onnx.backends.lowering.specs import (
+    ByteTable,
+    Dequantize,
+    DynamicQuantize,
+    Geometry,
+    Pool,
+    Quantize,
+    QuantizedAdd,
+    QuantizedAverage,
+    QuantizedConv,
+    QuantizedMatmul,
+    QuantizedMean,
+    Spec,
+)
+
+__all__ = ["build_quantized"]
+
+_POINT = Geometry((1, 1))
+# Scale and zero point.
+_Pair = tuple[float, int]
+
+
+def build_quantized(spec: Spec, layout: Layout, weights: _kernels.QuadWeights | None, isa: str) -> _kernels.Op:
+    """The operator that does ``spec``.
+
+    Args:
+        spec: whose operand or result is quantized, but for what moves values.
+        layout: of the floats that it reads or makes; unused where both are bytes.
+        weights: of a layer.
+        isa: instruction set.
+    """
+    match spec:
+        case QuantizedMatmul() if weights is not None:
+            return _layer(spec, layout, weights, isa)
+        case Quantize(y=y):
+            return _kernels.Quantize(*_pair(y), source=layout, isa=isa)
+        case DynamicQuantize():
+            return _kernels.DynamicQuantize(source=layout, isa=isa)
+        case Dequantize(x=x):
+            return _kernels.Dequantize(*_pair(x), layout=layout, isa=isa)
+        case QuantizedAdd():
+            return _kernels.QuadAdd(_addition(spec), range=spec.clamp, isa=isa)
+        case ByteTable():
+            return _kernels.QuadTable(spec.values, isa=isa)
+        case Pool(kind="max", geometry=window):
+            return _kernels.QuadMaxPool(window.kernel, window.stride, window.dilation, window.pads,
+                                        ceil_mode=spec.ceil_mode, isa=isa)  # fmt: skip
+        case QuantizedAverage(pool=Pool(geometry=window) as pool):
+            return _kernels.QuadAveragePool(
+                _pair(spec.x), _pair(spec.y), window.kernel, window.stride, window.dilation, window.pads,
+                ceil_mode=pool.ceil_mode, count_padding=pool.count_include_pad, isa=isa,
+            )  # fmt: skip
+        case QuantizedMean():
+            return _kernels.QuadGlobalAverage(_pair(spec.x), _pair(spec.y), isa=isa)
+    raise AssertionError(f"{type(spec).__name__} has no operator on quads")
+
+
+def _layer(spec: QuantizedMatmul, layout: Layout, weights: _kernels.QuadWeights, isa: str) -> _kernels.Op:
+    geometry = spec.geometry if isinstance(spec, QuantizedConv) else _POINT
+    window: dict[str, Any] = {"stride": geometry.stride, "dilation": geometry.dilation, "pads": geometry.pads}
+    if spec.y is None:
+        kind, low, high = spec.activation
+        if kind == "none":
+            low, high = -math.inf, math.inf
+        return _kernels.DequantizedConv(
+            weights, spec.bias, spec.scale, spec.shift, input_zero_point=spec.x_zero, low=low, high=high,
+            layout=layout, isa=isa, **window,
+        )  # fmt: skip
+    assert spec.x_zero is not None  # dynamic ones make floats
+    return _kernels.QuantizedConv(
+        weights, spec.bias, spec.scale / np.float32(spec.y.scale), input_zero_point=spec.x_zero,
+        zero_point=spec.y.zero, range=spec.clamp if spec.added is None else spec.added.clamp,
+        addition=None if spec.added is None else _addition(spec.added), isa=isa, **window,
+    )  # fmt: skip
+
+
+def _addition(spec: QuantizedAdd) -> tuple[_Pair, _Pair, _Pair]:
+    return _pair(spec.a), _pair(spec.b), _pair(spec.y)
+
+
+def _pair(of: Quantization) -> _Pair:
+    return of.scale, of.zero

@@ -1,0 +1,194 @@
+"""Quantized networks on the CPU back end against onnxruntime: the same file, and the dense int8 one.
+
+    python benchmarks/cpu_runtime/quantized.py [resnet50 bert] [--sparsity 0.95] [--block] [--batch 1] [--threads 2]
+
+Networks have random weights. ResNet-50 is quantized to QDQ, BERT (three layers, 128 tokens) dynamically, both by
+onnxruntime's quantizers. Runs take turns; the least and the median time count. With one thread it is processor time,
+which other programs disturb less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+
+from sift_onnx.backends.base import CompileOptions
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+
+_WIDTH, _HEADS, _TOKENS, _LAYERS = 768, 12, 128, 3
+Feeds = dict[str, np.ndarray]
+
+
+class Net:
+    """Nodes and pruned constants of a model."""
+
+    def __init__(self, sparsity: float, is_block: bool) -> None:
+        self.sparsity, self.is_block = sparsity, is_block
+        self.rng = np.random.default_rng(0)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, values: np.ndarray) -> str:
+        """An initializer."""
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(values, name))
+        return name
+
+    def weight(self, shape: tuple[int, ...], inputs: int, fan_in: int) -> str:
+        """Normal values, of which a share is kept: single ones, or blocks of four along the axis ``inputs``."""
+        values = self.rng.standard_normal(shape).astype(np.float32)
+        sparsity = self.sparsity if shape[inputs] >= 16 else 0.0
+        drawn = [-(-size // 4) if self.is_block and axis == inputs else size for axis, size in enumerate(shape)]
+        kept = self.rng.random(drawn) >= sparsity
+        if self.is_block:
+            kept = np.repeat(kept, 4, axis=inputs).take(range(shape[inputs]), axis=inputs)
+        return self.constant(values * kept * np.float32((2 / fan_in / (1 - sparsity)) ** 0.5))
+
+    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
+        """A node of one output."""
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return name
+
+    def model(self, shape: list[object], output: str, result: list[object]) -> onnx.ModelProto:
+        """From the input ``x`` to ``output``."""
+        ends = [helper.make_tensor_value_info(*end) for end in (("x", TensorProto.FLOAT, shape),
+                                                                (output, TensorProto.FLOAT, result))]  # fmt: skip
+        graph = helper.make_graph(self.nodes, "net", ends[:1], ends[1:], self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def resnet50(net: Net) -> onnx.ModelProto:
+    """[n, 3, 224, 224] to [n, 1000]."""
+
+    def conv(x: str, inputs: int, outputs: int, kernel: int, stride: int = 1, is_activated: bool = True) -> str:
+        bias = net.constant(0.1 * net.rng.standard_normal(outputs).astype(np.float32))
+        weight = net.weight((outputs, inputs, kernel, kernel), 1, inputs * kernel**2)
+        y = net.op("Conv", x, weight, bias, pads=[kernel // 2] * 4, strides=[stride] * 2)
+        return net.op("Relu", y) if is_activated else y
+
+    x = net.op("MaxPool", conv("x", 3, 64, 7, 2), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    channels = 64
+    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            same = x if block else conv(x, channels, 4 * width, 1, stride, is_activated=False)
+            y = conv(conv(x, channels, width, 1), width, width, 3, stride)
+            x = net.op("Relu", net.op("Add", conv(y, width, 4 * width, 1, is_activated=False), same))
+            channels = 4 * width
+    x = net.op("Flatten", net.op("GlobalAveragePool", x))
+    head = net.op("Gemm", x, net.weight((channels, 1000), 0, channels), net.constant(np.zeros(1000, np.float32)))
+    return net.model(["n", 3, 224, 224], head, ["n", 1000])
+
+
+def bert(net: Net) -> onnx.ModelProto:
+    """[n, t, 768] to the same."""
+
+    def linear(x: str, inputs: int, outputs: int) -> str:
+        bias = net.constant(0.1 * net.rng.standard_normal(outputs).astype(np.float32))
+        return net.op("Add", net.op("MatMul", x, net.weight((inputs, outputs), 0, 2 * inputs)), bias)
+
+    def norm(x: str) -> str:
+        return net.op(
+            "LayerNormalization", x, *(net.constant(make(_WIDTH, np.float32)) for make in (np.ones, np.zeros))
+        )
+
+    def heads(x: str, order: list[int]) -> str:
+        shape = net.constant(np.array([0, 0, _HEADS, _WIDTH // _HEADS]))
+        return net.op("Transpose", net.op("Reshape", x, shape), perm=order)
+
+    x = norm("x")
+    for _ in range(_LAYERS):
+        q, k, v = (linear(x, _WIDTH, _WIDTH) for _ in range(3))
+        scores = net.op("MatMul", heads(q, [0, 2, 1, 3]), heads(k, [0, 2, 3, 1]))
+        scores = net.op("Softmax", net.op("Div", scores, net.constant(np.float32(8))), axis=-1)
+        y = net.op("Transpose", net.op("MatMul", scores, heads(v, [0, 2, 1, 3])), perm=[0, 2, 1, 3])
+        x = norm(net.op("Add", x, linear(net.op("Reshape", y, net.constant(np.array([0, 0, _WIDTH]))), _WIDTH, _WIDTH)))
+        y = linear(x, _WIDTH, 4 * _WIDTH)
+        erf = net.op("Erf", net.op("Div", y, net.constant(np.float32(2**0.5))))
+        half = net.op("Mul", y, net.constant(np.float32(0.5)))
+        y = net.op("Mul", half, net.op("Add", erf, net.constant(np.float32(1))))
+        x = norm(net.op("Add", x, linear(y, 4 * _WIDTH, _WIDTH)))
+    return net.model(["n", "t", _WIDTH], x, ["n", "t", _WIDTH])
+
+
+class _Once(CalibrationDataReader):
+    def __init__(self, feeds: Feeds) -> None:
+        self._left = iter([feeds])
+
+    def get_next(self) -> Feeds | None:
+        return next(self._left, None)
+
+
+# The network, its input behind the batch, and whether activations are quantized before the run.
+NETWORKS: dict[str, tuple[Callable[[Net], onnx.ModelProto], tuple[int, ...], bool]] = {
+    "resnet50": (resnet50, (3, 224, 224), True),
+    "bert": (bert, (_TOKENS, _WIDTH), False),
+}
+
+
+def quantized(network: str, sparsity: float, is_block: bool, folder: Path) -> Path:
+    """The network's file."""
+    make, shape, is_static = NETWORKS[network]
+    floats, path = folder / "float.onnx", folder / f"{network}-{sparsity}.onnx"
+    onnx.save(make(Net(sparsity, is_block)), floats)
+    if is_static:
+        feeds = {"x": np.random.default_rng(1).standard_normal((1, *shape)).astype(np.float32)}
+        quantize_static(floats, path, _Once(feeds), QuantFormat.QDQ, activation_type=QuantType.QUInt8,
+                        weight_type=QuantType.QInt8, per_channel=True)  # fmt: skip
+    else:
+        quantize_dynamic(floats, path, weight_type=QuantType.QInt8)
+    return path
+
+
+def main() -> None:
+    """Measure, and print a line for each way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS), metavar="network", help=" ".join(NETWORKS))
+    parser.add_argument("--sparsity", type=float, default=0.95)
+    parser.add_argument("--block", action="store_true", help="blocks 1x4 along the input features")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each network")
+    arguments = parser.parse_args()
+    clock = time.thread_time if arguments.threads == 1 else time.perf_counter
+    for network in arguments.networks:
+        shape = (arguments.batch, *NETWORKS[network][1])
+        feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+        with tempfile.TemporaryDirectory() as folder:
+            own = str(quantized(network, arguments.sparsity, arguments.block, Path(folder)))
+            dense = str(quantized(network, 0.0, False, Path(folder)))
+            options = CompileOptions(arguments.threads)
+            ways = {
+                "sift-onnx": CpuProgram(own, options),
+                "onnxruntime, same file": OnnxRuntimeProgram(own, options),
+                "onnxruntime, dense int8": OnnxRuntimeProgram(dense, options),
+            }
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        first = {name: way.run(feeds) for name, way in ways.items()}
+        ours, theirs = (next(iter(first[name].values())) for name in list(ways)[:2])
+        end = time.perf_counter() + arguments.seconds
+        while time.perf_counter() < end:
+            for name, way in ways.items():
+                way.run(feeds)
+                for _ in range(3):
+                    start = clock()
+                    way.run(feeds)
+                    times[name].append(clock() - start)
+        print(f"{network}, largest difference {np.abs(ours - theirs).max():.3g} of {np.abs(theirs).max():.3g}")
+        for name, taken in times.items():
+            print(f"  {name:24} {1e3 * min(taken):8.2f} ms, median {1e3 * statistics.median(taken):8.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Convolutions of quads against exact integers, in every instruction set and form, on any number of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quad_reference import ISAS, as_images, integer_conv, requantize, run_quads
+
+from sift_onnx.backends.cpu import _kernels
+
+FORMS = [(isa, "lists") for isa in ISAS]
+if ISAS[0] == "avx512_vnni" and _kernels.may_execute_code():
+    FORMS.append((ISAS[0], "generated"))
+
+
+@pytest.fixture(scope="module")
+def pool() -> _kernels.ThreadPool:
+    return _kernels.ThreadPool(2)
+
+
+def sparse(rng: np.random.Generator, shape: tuple[int, ...], density: float) -> np.ndarray:
+    values = rng.integers(-128, 128, shape, np.int8)
+    return np.where(rng.random(shape) < density, values, 0).astype(np.int8)
+
+
+def check(
+    pool: _kernels.ThreadPool,
+    form: tuple[str, str],
+    x: np.ndarray,
+    weights: np.ndarray,
+    *,
+    zero_point: int = 0,
+    bias: np.ndarray | None = None,
+    multipliers: np.ndarray | None = None,
+    groups: int = 1,
+    out_zero: int = 128,
+    range: tuple[int, int] = (0, 255),
+    **window: Any,
+) -> None:
+    sums = integer_conv(x, weights, zero_point, groups=groups, **window)
+    if bias is not None:
+        sums += bias.reshape(1, -1, 1, 1)
+    if multipliers is None:
+        multipliers = np.float32([100 / max(1.0, float(np.abs(sums).max()))])
+    op = _kernels.QuantizedConv(
+        _kernels.QuadWeights(weights, groups=groups),
+        bias,
+        multipliers,
+        input_zero_point=zero_point,
+        zero_point=out_zero,
+        range=range,
+        isa=form[0],
+        algorithm=form[1],
+        **window,
+    )
+    assert op.algorithm == form[1]
+    np.testing.assert_array_equal(run_quads(pool, op, x), requantize(sums, multipliers, out_zero, *range))
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> dict[str, Any]:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3)))
+    of_group, rows = draw(st.integers(1, 21)), groups * draw(st.integers(1, 31))
+    kernel = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    pads = tuple(draw(st.integers(0, 3)) for _ in range(4))
+    dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    # As large as a window, at least.
+    height, width = (
+        (kernel[axis] - 1) * dilation[axis] + 1 + draw(st.integers(0, 9 if axis == 0 else 20)) for axis in (0, 1)
+    )
+    weights = sparse(rng, (rows, of_group, *kernel), draw(st.sampled_from((0.0, 0.05, 0.3, 1.0))))
+    if rows > 2:
+        weights[1], weights[2] = 0, -128
+    return {
+        "x": rng.integers(0, 256, (draw(st.integers(1, 3)), groups * of_group, height, width), np.uint8),
+        "weights": weights,
+        "groups": groups,
+        "zero_point": draw(st.sampled_from((0, 1, 128, 255))),
+        "bias": rng.integers(-(2**20), 2**20, rows, np.int32) if draw(st.booleans()) else None,
+        "multipliers": (rng.random(rows) * draw(st.sampled_from((1e-5, 1e-3, 1.0)))).astype(np.float32),
+        "out_zero": draw(st.sampled_from((0, 7, 128, 255))),
+        "range": draw(st.sampled_from(((0, 255), (128, 255), (20, 30)))),
+        "stride": (draw(st.integers(1, 3)), draw(st.integers(1, 3))),
+        "dilation": dilation,
+        "pads": pads,
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(layers())
+def test_sums_and_rounding_are_exact(pool: _kernels.ThreadPool, layer: dict[str, Any]) -> None:
+    for form in FORMS:
+        check(pool, form, **layer)
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+def test_saturating_products_are_exact(pool: _kernels.ThreadPool, form: tuple[str, str]) -> None:
+    """Sums of 16 bits would not hold 255 * -128 * 2."""
+    x = np.full((2, 64, 3, 5), 255, np.uint8)
+    check(pool, form, x, np.full((5, 64, 3, 3), -128, np.int8), pads=(1, 1, 1, 1))
+    check(pool, form, x, np.full((5, 64, 3, 3), 127, np.int8), pads=(1, 1, 1, 1), zero_point=255)
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize("tokens", [1, 16, 50, 300])
+def test_products_of_rows(pool: _kernels.ThreadPool, form: tuple[str, str], tokens: int) -> None:
+    rng = np.random.default_rng(tokens)
+    x = rng.integers(0, 256, (tokens, 130), np.uint8)
+    check(pool, form, x, sparse(rng, (61, 130), 0.1), zero_point=100, bias=rng.integers(-99, 99, 61, np.int32))
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+def test_depthwise_is_groups_of_one_channel(pool: _kernels.ThreadPool, form: tuple[str, str]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (2, 37, 9, 8), np.uint8)
+    check(pool, form, x, sparse(rng, (37, 1, 3, 3), 1.0), groups=37, pads=(1, 1, 1, 1), stride=(2, 2), zero_point=3)
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize(
+    ("size", "stride", "pads", "kernel"),
+    [
+        ((20, 32), (2, 2), (3, 3, 3, 3), 7),
+        ((9, 48), (1, 1), (1, 1, 1, 1), 3),
+        # The last of 16 positions lies 30 behind the first, as with a stride of 2, but those between do not.
+        ((16, 6), (1, 3), (0, 1, 0, 1), 1),
+    ],
+)
+def test_first_layers(
+    pool: _kernels.ThreadPool,
+    form: tuple[str, str],
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    pads: tuple[int, int, int, int],
+    kernel: int,
+) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 256, (2, 3, *size), np.uint8)
+    weights = sparse(rng, (20, 3, kernel, kernel), 1.0)
+    check(pool, form, x, weights, stride=stride, pads=pads, zero_point=114)
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_the_same_bits_for_any_number_of_threads(form: tuple[str, str], threads: int) -> None:
+    rng = np.random.default_rng(1)
+    for size in (5, 28):
+        x = rng.integers(0, 256, (1, 24, size, size), np.uint8)
+        check(_kernels.ThreadPool(threads), form, x, sparse(rng, (90, 24, 3, 3), 0.2), pads=(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+def test_sums_wrap_around(pool: _kernels.ThreadPool, form: tuple[str, str]) -> None:
+    weights = np.ones((2, 4), np.int8)
+    bias = np.array([2**31 - 1, -(2**31)], np.int32)
+    op = _kernels.QuantizedConv(
+        _kernels.QuadWeights(weights), bias, np.float32([2.0**-25]), input_zero_point=0, zero_point=128,
+        isa=form[0], algorithm=form[1],
+    )  # fmt: skip
+    x = np.ones((1, 4), np.uint8)
+    np.testing.assert_array_equal(run_quads(pool, op, x).ravel(), [128 - 64, 128 - 64])
+
+
+def test_quads_that_are_all_zero_are_left_out() -> None:
+    weights = np.zeros((3, 8, 2, 2), np.int8)
+    weights[0, 2, 1, 1] = 5
+    weights[0, 3, 1, 1] = -5
+    weights[2, 4, 0, 0] = 1
+    quads = _kernels.QuadWeights(weights)
+    assert (quads.live_quads, quads.quads) == (2, 3 * 2 * 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input_zero_point": 256}, r"not in \[0, 255\]"),
+        ({"zero_point": -1}, r"not in \[0, 255\]"),
+        ({"range": (9, 8)}, "above its high one"),
+        ({"multipliers": np.ones(3, np.float32)}, "one multiplier per row"),
+        ({"multipliers": np.float32([np.inf])}, "not finite"),
+        ({"bias": np.ones(3, np.int32)}, "one bias per row"),
+        ({"addition": ((1.0, 0), (0.0, 0), (1.0, 0))}, "positive and finite"),
+        ({"algorithm": "dense"}, "unknown algorithm"),
+        ({"isa": "sse9"}, "does not run instruction set 'sse9'"),
+        ({"isa": "portable", "algorithm": "generated"}, "does not run generated code"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: dict[str, Any], message: str) -> None:
+    weights = _kernels.QuadWeights(np.ones((2, 4), np.int8))
+    given = {"bias": None, "multipliers": np.float32([1]), "input_zero_point": 0, "zero_point": 0} | arguments
+    with pytest.raises(ValueError, match=message):
+        _kernels.QuantizedConv(weights, **given)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 1, 1)])
+def test_groups_that_divide_no_rows_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="groups do not divide"):
+        _kernels.QuadWeights(np.ones(shape, np.int8), groups=3)
+
+
+def test_another_number_of_channels_is_refused(pool: _kernels.ThreadPool) -> None:
+    op = _kernels.QuantizedConv(
+        _kernels.QuadWeights(np.ones((2, 4), np.int8)), None, np.float32([1]), input_zero_point=0, zero_point=0
+    )
+    with pytest.raises(ValueError, match="the weights' number of channels"):
+        run_quads(pool, op, as_images(np.ones((1, 5), np.uint8)))
+
+
+def test_windows_of_too_many_taps_are_refused(pool: _kernels.ThreadPool) -> None:
+    op = _kernels.QuadMaxPool((2**10, 2**10), pads=(2**10,) * 4)
+    with pytest.raises(ValueError, match="more than 2\\*\\*16 taps"):
+        run_quads(pool, op, np.ones((1, 4, 1, 1), np.uint8))

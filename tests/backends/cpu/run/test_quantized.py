@@ -1,0 +1,214 @@
+"""Quantized models on the kernels: onnxruntime's bits where it computes on integers, or within one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from quantized_nets import MICROSOFT, STATIC, Array, PrunedNet, dynamic, inputs_of, integer_net, static
+from sparse_nets import ONE_THREAD, places, reasons
+
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.lowering.specs import Dequantize, Quantize
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+
+pytestmark = pytest.mark.usefixtures("every_region_pays")
+
+
+def assert_same(model: onnx.ModelProto, batches: tuple[int, ...] = (1, 3, 17), step: float | None = None) -> CpuProgram:
+    """All of the model in the kernels, outputs within ``step``; None is one step of the last scale."""
+    program = CpuProgram(model, ONE_THREAD)
+    whole = OnnxRuntimeProgram(model, ONE_THREAD)
+    assert set(places(program).values()) <= {"kernels", "folded"}, reasons(program)
+    for batch in batches:
+        feeds = inputs_of(model, batch, seed=batch)
+        compare(program.run(feeds), whole.run(feeds), last_scale(program) if step is None else step)
+    return program
+
+
+def last_scale(program: CpuProgram) -> float:
+    steps = [step for part in program.parts if isinstance(part, RegionProgram) for step in part.region.steps]
+    last = steps[-1].spec
+    return last.x.scale if isinstance(last, Dequantize) else 0.0
+
+
+def compare(found: dict[str, Array], wanted: dict[str, Array], step: float) -> None:
+    for name, array in wanted.items():
+        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
+        most = 1.001 * step + 1e-5 * float(np.abs(array).max(initial=0))
+        np.testing.assert_allclose(found[name].astype(np.float64), array, rtol=0, atol=most, err_msg=name)
+
+
+@pytest.mark.parametrize("spelling", STATIC)
+@pytest.mark.parametrize("net", ["images", "gated"])
+def test_static_quantization(net: str, spelling: str) -> None:
+    if net == "gated" and "per channel" in spelling:
+        pytest.skip("covered by the other net")
+    program = assert_same(static(net, spelling))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    borders = [step.spec for step in part.region.steps if isinstance(step.spec, (Quantize, Dequantize))]
+    assert len(borders) == 2
+
+
+@pytest.mark.parametrize("net", ["images", "tokens"])
+def test_dynamic_quantization(net: str) -> None:
+    assert_same(dynamic(net), batches=(1, 4, 13), step=0.0)
+
+
+def test_layers_of_integers() -> None:
+    model = integer_net()
+    program = assert_same(model, step=0.05)
+    assert "int8, " in reasons(program)["b"]
+
+
+class TestBytesAtTheBorder:
+    """Models whose inputs and outputs are bytes themselves: nothing hides a wrong bit."""
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    @pytest.mark.parametrize(("size", "batch"), [(7, 1), (5, 3), (8, 17)])
+    def test_a_convolution_is_exact(self, dtype: type[Any], size: int, batch: int) -> None:
+        net = ByteNet(dtype, batch, 6, size)
+        net.output_bytes(net.qconv("x", 6, 9, 3, pads=[1] * 4))
+        net.assert_exact()
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    def test_bytes_that_leave_and_are_read_on(self, dtype: type[Any]) -> None:
+        net = ByteNet(dtype, 2, 8, 6)
+        y = net.qconv("x", 8, 8, 3, pads=[1] * 4, strides=[2, 2])
+        net.output_bytes(y)
+        z = net.op("MaxPool", y, kernel_shape=[2, 2])
+        z = net.op("Concat", z, z, axis=1)
+        net.output_bytes(net.op("Transpose", z, perm=[0, 2, 3, 1]))
+        net.output_bytes(net.op("Flatten", net.qconv(z, 16, 5, 2)))
+        net.assert_exact()
+
+    def test_positions_that_are_moved(self) -> None:
+        net = ByteNet(np.int8, 3, 8, 6)
+        y = net.qconv("x", 8, 6, 1)
+        ends = [net.constant(np.array(values)) for values in ([1, 5], [6, 0], [2, 3], [2, -1])]
+        cut = net.op("Slice", y, *ends)
+        net.output_bytes(net.qconv(cut, 6, 5, 1))
+        turned = net.op("Transpose", y, perm=[0, 1, 3, 2])
+        net.output_bytes(net.qconv(turned, 6, 5, 2))
+        larger = net.op("Resize", y, "", net.constant(np.array([1, 1, 2, 1.5], np.float32)), mode="nearest")
+        net.output_bytes(net.qconv(larger, 6, 5, 3))
+        net.output_bytes(net.op("Flatten", net.op("Transpose", y, perm=[0, 2, 3, 1])))
+        net.assert_exact()
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    @pytest.mark.parametrize(
+        ("op", "scale", "attrs"),
+        [
+            ("QLinearGlobalAveragePool", 0.03, {}),
+            ("QLinearAveragePool", 0.03, {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]}),
+            ("QLinearSigmoid", 1 / 256, {}),
+            ("QLinearLeakyRelu", 0.02, {"alpha": 0.1}),
+        ],
+    )
+    def test_sums_and_what_reads_them(self, dtype: type[Any], op: str, scale: float, attrs: dict[str, Any]) -> None:
+        net = ByteNet(dtype, 3, 8, 5)
+        total = net.qadd(net.qconv("x", 8, 8, 1), net.qconv("x", 8, 8, 3, pads=[1] * 4))
+        net.output_bytes(net.op(op, total, *net.point(), *net.point(scale), domain=MICROSOFT, **attrs))
+        # onnxruntime adds up floats for means of windows, which rounds halves either way.
+        net.assert_exact(steps=int(op == "QLinearAveragePool"))
+
+    def test_products(self) -> None:
+        net = ByteNet(np.uint8, 3, 8, 5)
+        x = net.op("Reshape", "x", net.constant(np.array([-1, 40])))
+        weights = (net.integers(40, 12), net.constant(np.float32(0.01)), net.constant(np.int8(0)))
+        net.output_bytes(net.op("QLinearMatMul", x, *net.point(), *weights, *net.point()))
+        bias = net.constant(np.arange(12, dtype=np.int32) * 50)
+        y = net.op("QGemm", x, *net.point(), net.integers(12, 40), *weights[1:], bias, *net.point(), transB=1,
+                   domain=MICROSOFT)  # fmt: skip
+        net.output_bytes(y)
+        net.assert_exact()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    dtype=st.sampled_from([np.uint8, np.int8]),
+    groups=st.sampled_from([1, 1, 2, 5]),
+    channels=st.integers(1, 7),
+    rows=st.integers(1, 6),
+    kernel=st.sampled_from([1, 2, 3]),
+    stride=st.sampled_from([1, 2]),
+    pads=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    zeros=st.tuples(st.integers(0, 255), st.integers(0, 255)),
+    scale=st.sampled_from([0.003, 0.05, 4.0]),
+    density=st.sampled_from([0.0, 0.3, 1.0]),
+    seed=st.integers(0, 99),
+)
+def test_any_convolution_of_bytes_is_exact(
+    dtype: type[Any], groups: int, channels: int, rows: int, kernel: int, stride: int, pads: list[int],
+    zeros: tuple[int, int], scale: float, density: float, seed: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    low = int(np.iinfo(dtype).min)
+    net = ByteNet(dtype, 2, groups * channels, 5)
+    shape = (groups * rows, channels, kernel, kernel)
+    weights = rng.integers(-128, 128, shape) * (rng.random(shape) < density)
+    weights[: groups * rows // 2] = 0
+    point, result = ((net.constant(np.float32(0.02)), net.constant(zero + low, dtype=dtype)) for zero in zeros)
+    of_weights = (
+        net.constant(weights.astype(np.int8)),
+        net.constant((rng.random(groups * rows) * 0.02 + 0.001).astype(np.float32)),
+        net.constant(np.zeros(groups * rows, np.int8)),
+    )
+    result = (net.constant(np.float32(scale)), result[1])
+    bias = net.constant(rng.integers(-4000, 4000, groups * rows).astype(np.int32))
+    net.output_bytes(net.op("QLinearConv", "x", *point, *of_weights, *result, bias, group=groups, pads=pads,
+                            strides=[stride, stride]))  # fmt: skip
+    net.assert_exact()
+
+
+class ByteNet(PrunedNet):
+    """A net of onnxruntime's quantized operators from bytes to bytes."""
+
+    def __init__(self, dtype: type[Any], batch: int, channels: int, size: int) -> None:
+        super().__init__(opset=17)
+        self.dtype = dtype
+        low = np.iinfo(dtype).min
+        values = self._rng.integers(low, low + 256, (batch, channels, size, size)).astype(dtype)
+        self.input("x", values=values, declared=["n", channels, size, size])
+        self.wanted: list[str] = []
+
+    def point(self, scale: float = 0.03) -> tuple[str, str]:
+        zero = self._rng.integers(100, 150) if self.dtype is np.uint8 else self._rng.integers(-20, 20)
+        return self.constant(np.float32(scale)), self.constant(zero, dtype=self.dtype)
+
+    def integers(self, *shape: int) -> str:
+        kept = self._rng.random(shape) < 0.4
+        return self.constant(np.where(kept, self._rng.integers(-127, 128, shape), 0).astype(np.int8))
+
+    def qconv(self, x: str, inputs: int, outputs: int, kernel: int, **attrs: Any) -> str:
+        scales = self.constant(np.linspace(0.002, 0.01, outputs, dtype=np.float32))
+        zeros = self.constant(np.zeros(outputs, np.int8))
+        bias = self.constant(self._rng.integers(-3000, 3000, outputs).astype(np.int32))
+        weight = self.integers(outputs, inputs, kernel, kernel)
+        return str(self.op("QLinearConv", x, *self.point(), weight, scales, zeros, *self.point(), bias, **attrs))
+
+    def qadd(self, a: str, b: str) -> str:
+        return str(self.op("QLinearAdd", a, *self.point(), b, *self.point(), *self.point(0.05), domain=MICROSOFT))
+
+    def output_bytes(self, name: str) -> None:
+        self.wanted.append(name)
+
+    def assert_exact(self, steps: int = 0) -> None:
+        """Every output has onnxruntime's bits, or differs by as many steps at most."""
+        for name in self.wanted:
+            self.output(name)
+        model = self.model()
+        for info in model.graph.output:
+            info.type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
+        program = CpuProgram(model, ONE_THREAD)
+        assert set(places(program).values()) <= {"kernels", "folded"}, reasons(program)
+        found, wanted = program.run(self.feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(self.feeds)
+        for name, array in wanted.items():
+            assert found[name].dtype == array.dtype
+            np.testing.assert_allclose(found[name].astype(int), array.astype(int), rtol=0, atol=steps, err_msg=name)
