@@ -22,7 +22,7 @@ from sift_onnx.backends.base import get_backend
 from sift_onnx.cli.comparison import subjects_of
 from sift_onnx.cli.decode_comparison import compare_decoders
 from sift_onnx.records.record import json_of
-from sift_onnx.report.benchmark import decodes_table
+from sift_onnx.reports.benchmark import decodes_table
 
 POSITIONS = 2048
 

@@ -60,8 +60,6 @@ def python_pages() -> Iterator[tuple[str, str]]:
 
 def documented_names(module: str) -> list[str]:
     """The public names of a module that its page has: all but what is of another package, and the version."""
-    # A package that is also a function of that name: which one is found first must not decide.
-    importlib.import_module("sift_onnx.report")
     found = importlib.import_module(module)
     homes = {name: getattr(getattr(found, name), "__module__", module) for name in found.__all__}
     return [name for name, home in homes.items() if str(home).startswith("sift_onnx") and name != "__version__"]

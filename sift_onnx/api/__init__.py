@@ -4,6 +4,6 @@ Their results are records: typed, with ``to_dict()`` for the JSON of the verb. T
 line, and notebooks render them so.
 """
 
-from sift_onnx.report.printing import print_records
+from sift_onnx.reports.printing import print_records
 
 print_records()

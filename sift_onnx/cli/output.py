@@ -71,8 +71,8 @@ def deliver(
         return
     from rich.table import Table
 
-    from sift_onnx.report.fitting_table import width_beyond_terminals
-    from sift_onnx.report.plain_console import PlainConsole
+    from sift_onnx.reports.fitting_table import width_beyond_terminals
+    from sift_onnx.reports.plain_console import PlainConsole
 
     console = PlainConsole()
     with to_stdout():
@@ -124,7 +124,7 @@ def to_stdout() -> Iterator[None]:
 def note(text: str, verbosity: int = 0) -> None:
     """Print a remark on stderr, unless ``verbosity`` is negative (``-q``)."""
     if verbosity >= 0:
-        from sift_onnx.report.plain_console import PlainConsole
+        from sift_onnx.reports.plain_console import PlainConsole
 
         PlainConsole(stderr=True, soft_wrap=True).print(with_flags(printable(text)))
 
@@ -147,7 +147,7 @@ def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
     if _is_silent(verbosity):
         yield
         return
-    from sift_onnx.report.plain_console import PlainConsole
+    from sift_onnx.reports.plain_console import PlainConsole
 
     with PlainConsole(stderr=True).status(text):
         yield
@@ -158,7 +158,7 @@ def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from sift_onnx.report.plain_console import PlainConsole
+    from sift_onnx.reports.plain_console import PlainConsole
 
     silent = _is_silent(verbosity)
     columns = (
@@ -176,7 +176,7 @@ def byte_progress(text: str, verbosity: int = 0) -> Iterator[Callable[[int, int]
     """A progress bar of bytes on stderr, called with how many are done and how many there are; silent as the others."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from sift_onnx.report.plain_console import PlainConsole
+    from sift_onnx.reports.plain_console import PlainConsole
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     silent = _is_silent(verbosity)

@@ -14,7 +14,7 @@ from sift_onnx.passes import get_pass
 from sift_onnx.passes.declared_settings import Setting, declared_settings
 
 VERBS = {"transform": (transform, FAMILIES), "prune": (prune, ("prune",))}
-GENERAL = {"source", "target", "storage", "dry_run", "force", "json_path", "verbosity", "recipe_file", "help"}
+GENERAL = {"source", "target", "storage", "dry_run", "force", "json_path", "verbosity", "recipe_file", "full", "help"}
 
 
 @pytest.fixture(params=VERBS)

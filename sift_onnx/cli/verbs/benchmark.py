@@ -154,8 +154,8 @@ def benchmark(
     from sift_onnx.backends.measure import host
     from sift_onnx.cli import comparison
     from sift_onnx.records.benchmark import BenchmarkReport
-    from sift_onnx.report.active_zeros import zeros_line
-    from sift_onnx.report.benchmark import decodes_table, place_lines, ratio_line, runs_table
+    from sift_onnx.reports.active_zeros import zeros_line
+    from sift_onnx.reports.benchmark import decodes_table, place_lines, ratio_line, runs_table
 
     if min_speedup is not None and baseline is None:
         raise UsageError("--min-speedup needs --baseline: faster than what?")

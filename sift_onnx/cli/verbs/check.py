@@ -47,7 +47,7 @@ def check(model: str, reference: str | None, json_path: str | None, verbosity: i
     from msgspec.structs import replace
 
     from sift_onnx.backends.base import get_backend
-    from sift_onnx.report.check import checks_table
+    from sift_onnx.reports.check import checks_table
     from sift_onnx.verify.checks import check_model
 
     backend = get_backend("onnxruntime")

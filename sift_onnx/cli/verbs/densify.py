@@ -32,7 +32,7 @@ def densify(**options: Any) -> None:
         sift-onnx densify wide.onnx dense.onnx
     """
     from sift_onnx.passes import Densify
-    from sift_onnx.report.masks import mask_tables
+    from sift_onnx.reports.masks import mask_tables
 
     call = Rewriting.taken_from(options | {"storage": "dense"})
     run(

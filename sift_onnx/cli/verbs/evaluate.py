@@ -84,7 +84,7 @@ def evaluate(
         sift-onnx evaluate gpt.onnx --data data.py:tokens --metric perplexity --backend cpu --backend onnxruntime
     """
     from sift_onnx.evaluation.evaluate import evaluate as evaluate_models
-    from sift_onnx.report.evaluation import drops, evaluation_words
+    from sift_onnx.reports.evaluation import drops, evaluation_words
 
     if max_drop is not None and baseline is None:
         raise UsageError("--max-drop needs --baseline: worse than what?")

@@ -58,7 +58,7 @@ def inspect(
     from sift_onnx.analysis.cost import inspect as inspect_model
     from sift_onnx.model import Model
     from sift_onnx.model_files.paths import check_input, check_output
-    from sift_onnx.report.inspect import inspect_tables
+    from sift_onnx.reports.inspect import inspect_tables
 
     check_input(model)
     if recipe_path is not None:

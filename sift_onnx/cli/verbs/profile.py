@@ -82,8 +82,8 @@ def profile(
     from sift_onnx.model import Model
     from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.records.profile import ProfileReport
-    from sift_onnx.report.active_zeros import zeros_line
-    from sift_onnx.report.profile import nodes_table, placement_lines, summary_line
+    from sift_onnx.reports.active_zeros import zeros_line
+    from sift_onnx.reports.profile import nodes_table, placement_lines, summary_line
     from sift_onnx.shapes.input_binding import batch_of
     from sift_onnx.shapes.random_inputs import random_feeds
     from sift_onnx.shapes.tensor_specs import graph_inputs

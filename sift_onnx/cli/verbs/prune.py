@@ -46,7 +46,7 @@ def prune(**options: Any) -> None:
         sift-onnx prune resnet18.onnx sparse.onnx --sparsity 0.5 --pattern 2:4
     """
     from sift_onnx.passes import Prune
-    from sift_onnx.report.masks import mask_tables
+    from sift_onnx.reports.masks import mask_tables
 
     call = Rewriting.taken_from(options)
     pass_ = Prune(options.pop("sparsity"), **options)

@@ -96,7 +96,7 @@ def quantize(
 
     from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.quantization.quantize import quantize_model
-    from sift_onnx.report.quantization import quantization_words
+    from sift_onnx.reports.quantization import quantization_words
 
     check_input(source)
     check_output(target, force)

@@ -26,7 +26,7 @@ from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError, listing
 
 if TYPE_CHECKING:
-    from sift_onnx.report.charts.masks import MaskPicture
+    from sift_onnx.reports.charts.masks import MaskPicture
 
 _PICTURES = 4
 
@@ -78,12 +78,12 @@ def report(
         sift-onnx report *.json --model wide.onnx --html report.html --open
     """
     from sift_onnx.model_files.paths import check_input, check_output
-    from sift_onnx.report.answer_table import answer_table
-    from sift_onnx.report.answers import answers
-    from sift_onnx.report.charts.canvas import require_charts
-    from sift_onnx.report.documents import read_document
-    from sift_onnx.report.page.frame import write_page
-    from sift_onnx.report.results_page import results_page
+    from sift_onnx.reports.answer_table import answer_table
+    from sift_onnx.reports.answers import answers
+    from sift_onnx.reports.charts.canvas import require_charts
+    from sift_onnx.reports.documents import read_document
+    from sift_onnx.reports.page.frame import write_page
+    from sift_onnx.reports.results_page import results_page
 
     if globs and not models:
         raise UsageError("--layer chooses among the masks of a model; name the model with --model FILE")
@@ -114,7 +114,7 @@ def _pictures(model: str, globs: Sequence[str]) -> list[MaskPicture]:
     """Pictures of the masks that match, or of some along the depth of the model."""
     from sift_onnx.graphs.constants import sparse_weight_of
     from sift_onnx.model import Model
-    from sift_onnx.report.charts.masks import picture_of
+    from sift_onnx.reports.charts.masks import picture_of
 
     masked = Model.load(model).masked()
     if not masked:

@@ -146,8 +146,8 @@ def simulate(
     from sift_onnx.backends.dataflow.workloads.training_step import MaskUpdates
     from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.records.simulate import PublishedSpeedup
-    from sift_onnx.report.charts.canvas import require_charts
-    from sift_onnx.report.simulate import simulate_tables
+    from sift_onnx.reports.charts.canvas import require_charts
+    from sift_onnx.reports.simulate import simulate_tables
 
     for given in filter(None, (model, baseline)):
         if given.endswith(".onnx") or Path(given).is_dir():
@@ -191,8 +191,8 @@ def simulate(
             note(f"{trace}: {written.dropped} events dropped beyond --max-events {max_events}", verbosity)
     if html is not None:
         from sift_onnx.backends.dataflow.simulation.sweep import sparsity_sweep
-        from sift_onnx.report.page.frame import write_page
-        from sift_onnx.report.simulate_page import simulate_page
+        from sift_onnx.reports.page.frame import write_page
+        from sift_onnx.reports.simulate_page import simulate_page
 
         with status_line("sweeping sparsities", verbosity):
             sweep = sparsity_sweep(workload, machine, training=training, seed=seed)

@@ -278,7 +278,7 @@ def _sentence(text: str) -> str:
 
 
 def _what_it_is(document: dict[str, Any]) -> str:
-    from sift_onnx.report.numbers import rate
+    from sift_onnx.reports.numbers import rate
 
     validation, sparsity = document["validation"], document["sparsity"]
     steps = document["steps"]

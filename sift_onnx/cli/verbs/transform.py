@@ -110,7 +110,7 @@ def transform(recipe_file: Path | None, **options: Any) -> None:
         sift-onnx transform trained.onnx svd.onnx --factorized 0.75 --init svd
         sift-onnx transform resnet18.onnx mixed.onnx --recipe mixed.yaml
     """
-    from sift_onnx.report.transform import transform_tables
+    from sift_onnx.reports.transform import transform_tables
 
     call = Rewriting.taken_from(options)
     run(

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.cli import main
 from sift_onnx.records.benchmark import RatioOfRuns
-from sift_onnx.report.benchmark import ratio_line
+from sift_onnx.reports.benchmark import ratio_line
 
 QUICK = ("--seconds", "0.01", "--warmup", "0")
 USER_BACKEND = """

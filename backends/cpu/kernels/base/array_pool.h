@@ -37,9 +37,9 @@ class ArrayPool {
 
   mutable ForkSafeMutex mutex_;
   AddressRange range_;
-  Pieces free_;               // no two are neighbours, and none ends at end_
-  std::size_t end_ = 0;       // of the last array
-  std::size_t written_ = 0;   // beyond it no page has memory
+  Pieces free_;              // no two are neighbours, and none ends at end_
+  std::size_t end_ = 0;      // of the last array
+  std::size_t written_ = 0;  // beyond it no page has memory
   std::size_t out_ = 0;
   std::size_t most_out_ = 0;
 };

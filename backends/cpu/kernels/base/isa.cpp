@@ -136,10 +136,11 @@ std::vector<std::string> isas_of(const std::vector<std::string>& features) {
 }
 
 std::vector<std::string> int8_isas_of(const std::vector<std::string>& features) {
-  return supported({{"avx512_vnni", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx2", "fma", "f16c"}},
-                    {"avx_vnni", {"avx2", "fma", "f16c", "avx_vnni"}},
-                    {"avx2_madd", {"avx2", "fma", "f16c"}}},
-                   features);
+  return supported(
+      {{"avx512_vnni", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx2", "fma", "f16c"}},
+       {"avx_vnni", {"avx2", "fma", "f16c", "avx_vnni"}},
+       {"avx2_madd", {"avx2", "fma", "f16c"}}},
+      features);
 }
 
 }  // namespace sift::isa

@@ -25,8 +25,8 @@ void bind_conversions(nb::module_& module) {
       .def(
           "__init__",
           [](Quantize* self, float scale, int zero_point, const std::string& source, const std::string& isa) {
-            new (self) Quantize(quantization_of({scale, zero_point}), named(kLayouts, source, "layout"),
-                                int8_kernels_of(isa));
+            new (self)
+                Quantize(quantization_of({scale, zero_point}), named(kLayouts, source, "layout"), int8_kernels_of(isa));
           },
           "scale"_a, "zero_point"_a, nb::kw_only(), "source"_a = "planes", "isa"_a = "",
           "`source` is the layout of the input.");
@@ -79,7 +79,8 @@ void bind_quadwise(nb::module_& module) {
             std::copy(table.data(), table.data() + entries.size(), entries.begin());
             new (self) QuadTable(entries, int8_kernels_of(isa));
           },
-          "table"_a, nb::kw_only(), "isa"_a = "", "256 entries of uint8: activations, or another scale and zero point.");
+          "table"_a, nb::kw_only(), "isa"_a = "",
+          "256 entries of uint8: activations, or another scale and zero point.");
 
   nb::class_<QuadChannels, Op>(module, "QuadChannels", "A range of channels to a range of the output's.")
       .def(
@@ -88,7 +89,8 @@ void bind_quadwise(nb::module_& module) {
             new (self) QuadChannels(begin, end, first, total);
           },
           "begin"_a, "end"_a, "first"_a, "total"_a,
-          "Channels [begin, end) to those from `first` on of `total`; the others stay as they are. Multiples of four are "
+          "Channels [begin, end) to those from `first` on of `total`; the others stay as they are. Multiples of four "
+          "are "
           "copied faster.");
 }
 

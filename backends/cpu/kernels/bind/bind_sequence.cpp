@@ -213,13 +213,15 @@ void bind_sequence(nb::module_& module) {
       .def(nb::new_(&make_sequence), "steps"_a, "scratch_size"_a, "array_sizes"_a,
            "A step is (op, shape of its input, input, (second operand, third operand, mask), output). Operands are "
            "places, (index of an array or -1 for scratch memory, offset in floats); None for those that are not there.")
-      .def("run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, nb::arg("seconds").noconvert() = nb::none(),
-           nb::arg("caches").noconvert() = nb::list(),
-           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Arrays are of float32, or "
-           "of bytes (uint8, int8), whose sizes are counted in words of four, rounded up. Each step that takes a cache "
-           "has one of `caches`: keys and values of the past, those after the run, of (sequences, heads, tokens, depth), "
-           "which may lie where the past ones do; the tokens of each sequence's past where they differ, and a mask of "
-           "(sequences, heads, new tokens, tokens), or None. Thread-safe.")
+      .def(
+          "run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, nb::arg("seconds").noconvert() = nb::none(),
+          nb::arg("caches").noconvert() = nb::list(),
+          "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Arrays are of float32, or "
+          "of bytes (uint8, int8), whose sizes are counted in words of four, rounded up. Each step that takes a cache "
+          "has one of `caches`: keys and values of the past, those after the run, of (sequences, heads, tokens, "
+          "depth), "
+          "which may lie where the past ones do; the tokens of each sequence's past where they differ, and a mask of "
+          "(sequences, heads, new tokens, tokens), or None. Thread-safe.")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
 }
 

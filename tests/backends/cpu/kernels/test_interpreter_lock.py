@@ -89,18 +89,6 @@ def test_who_waits_for_a_layer_to_be_packed_lets_others_run(weights: _kernels.Sp
     assert others_run_sometime(attempt)
 
 
-@pytest.mark.parametrize("name", ["weight_bytes", "source", "release_source"])
-def test_who_waits_for_a_product_to_be_packed_lets_others_run(weights: _kernels.SparseWeights, name: str) -> None:
-    pool = _kernels.ThreadPool(1)
-    x, y = np.ones((1, COLUMNS), np.float32), np.empty((1, ROWS), np.float32)
-
-    def attempt() -> bool:
-        matmul = _kernels.Matmul(weights)
-        return others_run_during(lambda: ASKS[name](matmul), lambda: matmul.run(pool, (1, COLUMNS, 1, 1), x, y))
-
-    assert others_run_sometime(attempt)
-
-
 def test_who_makes_an_operator_lets_others_run() -> None:
     dense = np.ones((4096, 1024), np.float32)
     weights = _kernels.SparseWeights.from_dense(*dense.shape, dense)
@@ -110,6 +98,9 @@ def test_who_makes_an_operator_lets_others_run() -> None:
     for make in (
         lambda: _kernels.DenseProduct(weights),
         product.source,
+        lambda: _kernels.Matmul(weights),
+        lambda: _kernels.PackedRows(weights),
+        _kernels.PackedRows(weights).source,
         lambda: _kernels.Conv(large_kernel, kernel=(45, 45)),
         lambda: _kernels.Winograd(first, kernel=(3, 3)),
         lambda: _kernels.PooledWinograd(first, kernel=(3, 3), window=(2, 2)),

@@ -1,0 +1,1 @@
+"""Tables and HTML pages from results of other verbs."""
