@@ -201,6 +201,7 @@ def test_dense_and_sparse_networks_of_the_standard_setting_compute_as_much(repro
     assert wide.dense_macs > 3 * wide.macs
 
 
+@pytest.mark.slow
 def test_steps_are_timed_with_their_phases_for_dense_and_masked_networks(reproduce, fashion, monkeypatch):
     images, times = reproduce("images"), reproduce("step_times")
     short = dataclasses.replace(images.SETTINGS["pilot"], update=2)

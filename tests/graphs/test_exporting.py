@@ -26,7 +26,7 @@ DATA = Path(onnx.backend.test.__file__).parent / "data"
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
-@pytest.mark.parametrize("kind", ["node", "model"])
+@pytest.mark.parametrize("kind", [pytest.param("node", marks=pytest.mark.slow), "model"])
 def test_onnx_s_own_test_models_come_back_exactly(kind):
     if kind == "node" and (DATA / "node").is_dir():
         pytest.skip("onnx before 1.23 keeps them in files")

@@ -224,6 +224,7 @@ def test_opsets_at_either_end_of_the_range_are_written(exporter, end, tmp_path):
     assert_same(run(model, x), build("resnet18-cifar", width=NARROW), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_same_arguments_give_the_same_bytes_in_another_process(variant, exporter, tmp_path):
     path, _, _ = variant(exporter, "dynamic", True)

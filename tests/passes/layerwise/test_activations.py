@@ -145,7 +145,9 @@ def test_outputs_keep_their_spread(pass_: Parallel | Factorized | Doped | LowRan
 VARIANTS = ("torchscript-folded-dynamic", "torchscript-kept-static", "dynamo-folded-static", "dynamo-kept-dynamic")
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", [pytest.param(v, marks=[pytest.mark.slow] * ("dynamo-kept" in v)) for v in VARIANTS]
+)
 def test_a_residual_network_of_either_exporter(exported: Export, variant: str) -> None:
     proto = exported("resnet18-cifar", variant, 0.125)
     kept = "kept" in variant
@@ -173,7 +175,10 @@ def test_a_residual_network_of_either_exporter(exported: Export, variant: str) -
 
 @pytest.mark.parametrize(
     ("variant", "width"),
-    [*(("torchscript-folded-static", width) for width in ("1", "1.41", "2")), ("dynamo-kept-dynamic", "1.41")],
+    [
+        *(("torchscript-folded-static", width) for width in ("1", "1.41", "2")),
+        pytest.param("dynamo-kept-dynamic", "1.41", marks=pytest.mark.slow),
+    ],
 )
 def test_low_rank_at_the_widths_of_table_11(exported: Export, variant: str, width: str) -> None:
     proto = exported("resnet18-cifar", variant, 0.5)

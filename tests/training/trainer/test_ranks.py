@@ -85,6 +85,7 @@ def alone(folder: Path, **changes: Any) -> list[str]:
     return two_ranks.train(folder, Ranks(0, 1, torch.device("cpu")), two_ranks.recipe(folder, **changes))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])
 def test_200_steps_of_rigl_have_the_same_masks_on_both_ranks_and_on_one(
     ranks: list[dict[str, Any]], folder: Path, parallelism: str
