@@ -88,7 +88,7 @@ class StepInputs:
         if len(tokens) != 1:
             listed = ", ".join(repr(spec.name) for spec in inputs)
             raise UnsupportedError(
-                "the model has no input of token ids, such as input_ids, so it is no decoder; its inputs of whole numbers "
+                "the model has no input of token ids, such as input_ids, and so is no decoder; its inputs of integers "
                 f"are {listed or 'none'}"
             )
         others = tuple(spec for spec in inputs if spec is not tokens[0])
