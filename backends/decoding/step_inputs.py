@@ -87,7 +87,10 @@ class StepInputs:
         tokens = [spec for spec in inputs if _meaning(spec) == "input_ids"]
         if len(tokens) != 1:
             listed = ", ".join(repr(spec.name) for spec in inputs)
-            raise UnsupportedError(f"the model has no input of token ids, such as input_ids, among {listed}")
+            raise UnsupportedError(
+                "the model has no input of token ids, such as input_ids, and so is no decoder; its inputs of integers "
+                f"are {listed or 'none'}"
+            )
         others = tuple(spec for spec in inputs if spec is not tokens[0])
         for spec in others:
             if _meaning(spec) not in _FILLED:

@@ -77,7 +77,9 @@ def test_quiet_verbs_say_nothing_of_it() -> None:
 
 
 def test_a_batch_is_taken_beside_the_assumed_size() -> None:
-    found = document("benchmark", "in.onnx", "--seconds", "0.01", "--warmup", "0", "--batch", "1,2")
+    found = document(
+        "benchmark", "in.onnx", "--seconds", "0.01", "--warmup", "0", "--batch", "1,2", "--backend", "onnxruntime"
+    )
     assert [place["nominal"] for place in found["runs"]] == [{"x": [1, 3, 224, 224]}, {"x": [2, 3, 224, 224]}]
 
 

@@ -78,7 +78,7 @@ class PromptAndTokens(click.ParamType[Any]):
     "backends",
     metavar="NAME",
     multiple=True,
-    default=("onnxruntime",),
+    default=("cpu", "onnxruntime"),
     show_default=True,
     shell_complete=files(".py", names=known_backends),
     help="Back end to time on: cpu, cpu:VALUES (weights of products as bf16, fp16 or int8), onnxruntime, "

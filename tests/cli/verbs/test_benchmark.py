@@ -70,7 +70,14 @@ def folder(tmp_path, monkeypatch):
 
 
 def benchmark(*arguments):
-    return CliRunner().invoke(main, ["benchmark", *arguments, *QUICK])
+    """On onnxruntime alone, unless the arguments say where; the other back end by default takes longer to open."""
+    where = () if "--backend" in arguments else ("--backend", "onnxruntime")
+    return CliRunner().invoke(main, ["benchmark", *arguments, *where, *QUICK])
+
+
+def test_models_are_timed_on_our_back_end_and_onnxruntime_by_default(folder):
+    result = CliRunner().invoke(main, ["benchmark", "any.onnx", *QUICK, "--json", "-"])
+    assert [run["backend"] for run in json.loads(result.stdout)["runs"]] == ["cpu", "onnxruntime"]
 
 
 def document(*arguments):
