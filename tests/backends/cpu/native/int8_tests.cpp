@@ -194,8 +194,9 @@ void test_conversions(Random& random, ThreadPool& pool, const Int8Kernels& kerne
 
 void test_instruction_sets() {
   using Names = std::vector<std::string>;
-  check(isa::int8_isas_of({"avx2", "fma", "avx_vnni"}) == Names{"avx_vnni", "avx2_madd", "portable"}, "avx_vnni");
-  check(isa::int8_isas_of({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"}) ==
+  check(isa::int8_isas_of({"avx2", "fma", "f16c", "avx_vnni"}) == Names{"avx_vnni", "avx2_madd", "portable"},
+        "avx_vnni");
+  check(isa::int8_isas_of({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}) ==
             Names{"avx2_madd", "portable"},
         "AVX-512 without dot products");
 }
