@@ -80,7 +80,7 @@ def with_shares(nodes: Iterable[NodeProfile], peak: Peak) -> tuple[NodeProfile, 
     """``nodes`` with their rates as shares of ``peak``, the same for all; the peak is that of floats, not of int8."""
     return tuple(
         node
-        if node.gflops is None or node.kernel.startswith("int8")
+        if node.gflops is None or (node.kernel or "").startswith("int8")
         else replace(node, share_of_peak=node.gflops / peak.gflops)
         for node in nodes
     )
