@@ -39,7 +39,7 @@ def test_a_region_comes_back():
 @pytest.mark.parametrize("value", [
     None, 3, -2.5, float("inf"), "x", b"y", (1, ("a", None)), {"k": (1,)}, frozenset({"a", "b"}), np.dtype(np.int64),
     Reshaped(((0, 1), "n", ("product", 2, "m"))), Channels((2, 0), 1),
-], ids=str)  # fmt: skip
+], ids=lambda value: type(value).__name__)  # fmt: skip
 def test_values_come_back(value):
     assert there_and_back(value) == value
 
