@@ -108,7 +108,7 @@ class Decoder:
             ids: the prompt; or several, of any lengths, which are generated together.
             max_new_tokens: of each sequence.
             temperature: 0 takes the most likely token; otherwise one is drawn.
-            top_k: draw from so many of the most likely tokens; 0 draws from all.
+            top_k: how many of the most likely tokens to draw from; 0 draws from all.
             seed: of the random numbers; each sequence has its own.
             eos: a token that ends a sequence, or several; it is the last one that is given.
 

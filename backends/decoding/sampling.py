@@ -24,7 +24,7 @@ class Sampler:
 
         Args:
             temperature: 0 takes the most likely token.
-            top_k: draw from so many of the most likely tokens; 0 draws from all.
+            top_k: how many of the most likely tokens to draw from; 0 draws from all.
             seed: of the random numbers.
             sequences: how many there are.
 

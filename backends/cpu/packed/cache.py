@@ -115,7 +115,7 @@ class PackedCache:
         except FileNotFoundError:
             return None
         except (DamagedFile, ImportError, LookupError, TypeError, ValueError) as error:
-            warnings.warn(f"packed_cache: {path} is not used, and is written anew: {error}", UserWarning, stacklevel=4)
+            warnings.warn(f"packed_cache: {path} is not used and will be replaced: {error}", UserWarning, stacklevel=4)
             return None
 
     def add(self, key: ModelKey, lowered: LoweredModel) -> None:

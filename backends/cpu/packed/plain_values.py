@@ -32,7 +32,7 @@ _OF_WEIGHTS = ("rows", "columns", "transposed", "dtype")
 _LEFT_OUT = (*_OF_WEIGHTS, "constant", "scale", "reading")
 
 
-class NotStored(Exception):  # noqa: N818 - an answer: the plan is made anew each time
+class NotStored(Exception):  # noqa: N818 - an answer: such a plan is not kept
     """A plan holds what has no stored form; the message names it."""
 
 

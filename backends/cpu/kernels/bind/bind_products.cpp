@@ -246,7 +246,7 @@ void bind_products(nb::module_& module) {
           },
           "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0, "isa"_a = "",
           "Values are 'float32', 'bfloat16', 'float16' or 'int8', rounded to the nearest; int8 without scales gets one "
-          "per row. Scales are [rows], or [rows][groups] of so many columns, which must be a multiple of 16; int8 "
+          "per row. Scales are [rows], or [rows][groups]; a group's columns are a multiple of 16; int8 "
           "weights must be whole numbers then. Where a weight is too large for float16, all are float32. Lists of "
           "float32 are "
           "chosen at any density where the instruction set has nothing to spread values with. Keeps no "

@@ -38,13 +38,6 @@ LanesScratch& lanes_scratch() {
 
 float* floats(AlignedBuffer& buffer, std::int64_t count) { return buffer.floats(static_cast<std::size_t>(count)); }
 
-void check_channels(const HeadChannels& channels, std::int64_t heads, std::int64_t depth) {
-  if (channels.first < 0 || channels.count > kMostElements || channels.first > channels.count ||
-      heads > (channels.count - channels.first) / depth) {
-    throw std::invalid_argument("attention: an operand has no channels for all heads");
-  }
-}
-
 void check_mask_size(std::int64_t size, std::int64_t full) {
   if (size != 1 && size != full) throw std::invalid_argument("attention: the mask does not fit the scores");
 }
@@ -57,9 +50,9 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
   if (o.sequences < 0 || o.tokens < 0 || o.heads < 1 || o.depth < 1 || o.value_depth < 1) {
     throw std::invalid_argument("attention: heads and depths must be positive, sequences and tokens not negative");
   }
-  check_channels(o.queries, o.heads, o.depth);
-  check_channels(o.keys, o.heads, o.depth);
-  check_channels(o.values, o.heads, o.value_depth);
+  check_head_channels(o.queries, o.heads, o.depth);
+  check_head_channels(o.keys, o.heads, o.depth);
+  check_head_channels(o.values, o.heads, o.value_depth);
   // Counted, so that no product below runs over.
   element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, o.layout);
   element_count({o.sequences, o.heads, o.tokens, o.tokens}, Layout::nchw_n16);

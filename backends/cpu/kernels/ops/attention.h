@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 
 #include "base/op.h"
 #include "simd/kernel_table.h"
@@ -14,6 +15,14 @@ struct HeadChannels {
   std::int64_t count = 0;
   std::int64_t first = 0;
 };
+
+// Throws std::invalid_argument if there are no channels for `heads` of `depth`.
+inline void check_head_channels(const HeadChannels& channels, std::int64_t heads, std::int64_t depth) {
+  if (channels.first < 0 || channels.count > kMostElements || channels.first > channels.count ||
+      heads > (channels.count - channels.first) / depth) {
+    throw std::invalid_argument("attention: an operand has no channels for all heads");
+  }
+}
 
 // Sizes of the mask; each is that of the scores, or 1. Fewer masks than sequences are taken in turn.
 struct MaskShape {

@@ -11,7 +11,7 @@
 namespace sift::cpu {
 namespace {
 
-// From so many new tokens on, they lie in the lanes.
+// With at least this many new tokens, the tokens lie in the lanes.
 constexpr std::int64_t kLeastInLanes = 4;
 // What masks add to scores that do not count: their weights are zero beside any other.
 constexpr float kHidden = -1e30F;
@@ -29,13 +29,6 @@ Scratch& scratch() {
 }
 
 float* floats(AlignedBuffer& buffer, std::int64_t count) { return buffer.floats(static_cast<std::size_t>(count)); }
-
-void check_channels(const HeadChannels& channels, std::int64_t heads, std::int64_t depth) {
-  if (channels.first < 0 || channels.count > kMostElements || channels.first > channels.count ||
-      heads > (channels.count - channels.first) / depth) {
-    throw std::invalid_argument("cached attention: an operand has no channels for all heads");
-  }
-}
 
 bool fits(std::int64_t size, std::int64_t full) { return size == 1 || size == full; }
 
@@ -86,9 +79,9 @@ CachedAttention::CachedAttention(const CachedAttentionOptions& options, const Ke
         "cached attention: heads and depths must be positive, sequences and tokens not negative");
   }
   if (o.heads % o.key_heads != 0) throw std::invalid_argument("cached attention: heads of keys must divide the heads");
-  check_channels(o.queries, o.heads, o.depth);
-  check_channels(o.keys, o.key_heads, o.depth);
-  check_channels(o.values, o.key_heads, o.value_depth);
+  check_head_channels(o.queries, o.heads, o.depth);
+  check_head_channels(o.keys, o.key_heads, o.depth);
+  check_head_channels(o.values, o.key_heads, o.value_depth);
   element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, Layout::nchw);
   element_count({o.sequences, o.tokens, o.heads, o.value_depth}, Layout::nchw);
 }

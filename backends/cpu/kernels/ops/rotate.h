@@ -10,7 +10,7 @@ namespace sift::cpu {
 struct RotateOptions {
   std::int64_t heads = 1;
   std::int64_t depth = 2;       // channels of a head
-  std::int64_t rotated = 2;     // of which so many are turned, the first ones
+  std::int64_t rotated = 2;     // how many of them are turned: the first ones
   bool is_interleaved = false;  // pairs are neighbours; otherwise half of the turned channels apart
   bool has_angle_each = false;  // cosines and sines for each channel, of pairs too; otherwise for each pair
   Layout layout = Layout::nchw;

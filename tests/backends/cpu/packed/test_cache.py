@@ -183,7 +183,7 @@ def test_a_damaged_file_is_said_and_written_anew(damage, folder, is_not_read):
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
     path.write_bytes({"cut": whole[:-64], "flipped": bytes(flipped), "empty": b"", "garbage": b"x" * 999}[damage])
-    with pytest.warns(UserWarning, match="is not used, and is written anew"):
+    with pytest.warns(UserWarning, match="is not used and will be replaced"):
         assert_same_results(session(model, folder), first, made.feeds)
     assert path.read_bytes() == whole
     is_not_read()
