@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from sift_onnx.cli.candidates import Candidates, files, patterns, words
+from sift_onnx.cli.candidates import Candidates, backends, files, patterns, words
 from sift_onnx.errors import OutputError, UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -144,6 +144,20 @@ def choice_option(name: str, *choices: str, help: str, **settings: Any) -> Calla
 def count_option(name: str, help: str, **settings: Any) -> Callable[[Command], Command]:
     """An option that takes a whole number of at least 1."""
     return click.option(name, type=Count(), metavar="N", help=help, **settings)
+
+
+def backend_option(
+    help: str = "Back end: cpu, onnxruntime, or FILE.py:CLASS for your own.",
+) -> Callable[[Command], Command]:
+    """``--backend`` of a verb that runs on one; ours by default."""
+    return click.option(
+        "--backend",
+        metavar="NAME",
+        default="cpu",
+        show_default=True,
+        shell_complete=files(".py", names=backends),
+        help=help,
+    )
 
 
 def number_option(name: str, number: Number, help: str, **settings: Any) -> Callable[[Command], Command]:

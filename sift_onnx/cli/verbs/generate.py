@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sift_onnx.cli.candidates import backends, files
 from sift_onnx.cli.options import (
     FilePath,
     Number,
     TokenIds,
+    backend_option,
     count_option,
     model_argument,
     number_option,
@@ -50,14 +50,7 @@ if TYPE_CHECKING:
     help="Draw from the N most likely tokens; 0 draws from all.",
 )
 @click.option("--eos", type=click.IntRange(min=0), metavar="ID", multiple=True, help="A token that ends a sequence.")
-@click.option(
-    "--backend",
-    metavar="NAME",
-    default="cpu",
-    show_default=True,
-    shell_complete=files(".py", names=backends),
-    help="Back end: cpu, onnxruntime, or FILE.py:CLASS for your own.",
-)
+@backend_option()
 @count_option("--threads", help="Threads.  [default: cores this process may use]")
 @seed_option
 @output_options

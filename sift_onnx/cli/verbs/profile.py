@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sift_onnx.cli.candidates import backends, files
+from sift_onnx.cli.candidates import files
 from sift_onnx.cli.options import (
     FilePath,
     WrittenPath,
+    backend_option,
     count_option,
     file_option,
     force_option,
@@ -33,14 +34,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Verb)
 @model_argument("path", type=FilePath())
-@click.option(
-    "--backend",
-    metavar="NAME",
-    default="cpu",
-    show_default=True,
-    shell_complete=files(".py", names=backends),
-    help="Back end: cpu, onnxruntime, or FILE.py:CLASS for your own.",
-)
+@backend_option()
 @count_option("--batch", help="Batch size.  [default: the model's own, or 1]")
 @count_option("--threads", help="Threads.  [default: cores this process may use]")
 @file_option(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sift_onnx.cli.candidates import backends, files
 from sift_onnx.cli.options import (
+    backend_option,
     choice_option,
     count_option,
     data_option,
@@ -59,14 +59,7 @@ if TYPE_CHECKING:
     help="Weights that stay in floating point, by initializer name (repeatable).",
 )
 @click.option("--no-evaluate", is_flag=True, help="Do not measure the accuracy.")
-@click.option(
-    "--backend",
-    metavar="NAME",
-    default="cpu",
-    show_default=True,
-    shell_complete=files(".py", names=backends),
-    help="Back end to measure the accuracy on.",
-)
+@backend_option("Back end to measure the accuracy on.")
 @count_option("--threads", help="Threads of that back end.  [default: cores this process may use]")
 @seed_option
 @force_option
