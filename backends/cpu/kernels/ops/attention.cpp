@@ -50,9 +50,9 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
   if (o.sequences < 0 || o.tokens < 0 || o.heads < 1 || o.depth < 1 || o.value_depth < 1) {
     throw std::invalid_argument("attention: heads and depths must be positive, sequences and tokens not negative");
   }
-  check_head_channels(o.queries, o.heads, o.depth);
-  check_head_channels(o.keys, o.heads, o.depth);
-  check_head_channels(o.values, o.heads, o.value_depth);
+  check_head_channels("attention", o.queries, o.heads, o.depth);
+  check_head_channels("attention", o.keys, o.heads, o.depth);
+  check_head_channels("attention", o.values, o.heads, o.value_depth);
   // Counted, so that no product below runs over.
   element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, o.layout);
   element_count({o.sequences, o.heads, o.tokens, o.tokens}, Layout::nchw_n16);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 #include "base/op.h"
 #include "simd/kernel_table.h"
@@ -16,11 +17,12 @@ struct HeadChannels {
   std::int64_t first = 0;
 };
 
-// Throws std::invalid_argument if there are no channels for `heads` of `depth`.
-inline void check_head_channels(const HeadChannels& channels, std::int64_t heads, std::int64_t depth) {
+// Throws std::invalid_argument that names `op` if there are no channels for `heads` of `depth`.
+inline void check_head_channels(const std::string& op, const HeadChannels& channels, std::int64_t heads,
+                                std::int64_t depth) {
   if (channels.first < 0 || channels.count > kMostElements || channels.first > channels.count ||
       heads > (channels.count - channels.first) / depth) {
-    throw std::invalid_argument("attention: an operand has no channels for all heads");
+    throw std::invalid_argument(op + ": an operand has no channels for all heads");
   }
 }
 

@@ -79,9 +79,9 @@ CachedAttention::CachedAttention(const CachedAttentionOptions& options, const Ke
         "cached attention: heads and depths must be positive, sequences and tokens not negative");
   }
   if (o.heads % o.key_heads != 0) throw std::invalid_argument("cached attention: heads of keys must divide the heads");
-  check_head_channels(o.queries, o.heads, o.depth);
-  check_head_channels(o.keys, o.key_heads, o.depth);
-  check_head_channels(o.values, o.key_heads, o.value_depth);
+  check_head_channels("cached attention", o.queries, o.heads, o.depth);
+  check_head_channels("cached attention", o.keys, o.key_heads, o.depth);
+  check_head_channels("cached attention", o.values, o.key_heads, o.value_depth);
   element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, Layout::nchw);
   element_count({o.sequences, o.tokens, o.heads, o.value_depth}, Layout::nchw);
 }
