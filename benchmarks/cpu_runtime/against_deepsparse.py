@@ -6,8 +6,8 @@
 
 DeepSparse is not a dependency of this project, and its licence allows evaluation only: it runs as a black box in an
 environment of its own (``--peer``), without telemetry. A file and a batch run in rounds: a slice of DeepSparse, one of
-ours, one of onnxruntime. The ratio is the median over rounds. Models have random weights; of each layer but the first
-and the last, the largest stay.
+ours, one of onnxruntime. The ratio is the median over rounds. Models have random weights. Of each layer but the first
+and the last the largest stay, of the detector's layers random ones.
 """
 
 from __future__ import annotations

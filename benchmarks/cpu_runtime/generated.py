@@ -277,6 +277,6 @@ def _model(
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *shape])
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     proto = helper.make_graph(graph.nodes, "generated", [given], [result], graph.constants)
-    return helper.make_model(
-        proto, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset < _OPSET else 9
-    ), shape
+    imported = [helper.make_opsetid("", opset)]
+    made = helper.make_model(proto, opset_imports=imported, ir_version=helper.find_min_ir_version_for(imported))
+    return made, shape
