@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.lower.plan import Plan, Region
+from sift_onnx.backends.cpu.lower.plan import Plan
+from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.lower.weights import packed_rows, packed_weights, quad_weights
 from sift_onnx.backends.lowering.specs import LinearLayer, QuantizedMatmul
 from sift_onnx.backends.lowering.subgraph import Subgraph
