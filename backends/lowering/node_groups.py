@@ -29,7 +29,14 @@ from sift_onnx.backends.lowering.rules import (
     operand_view,
 )
 from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
-from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, QuantizedMatmul, result_dims
+from sift_onnx.backends.lowering.specs import (
+    Elementwise,
+    LayerNormalization,
+    LinearLayer,
+    QuantizedMatmul,
+    Recurrent,
+    result_dims,
+)
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
 __all__ = ["NodeGroup", "find_node_groups", "given_up", "needed"]
@@ -69,7 +76,7 @@ def find_node_groups(
     while True:
         groups, dims = _node_groups(graph)
         specs = [group.step.spec for group in groups if group.step is not None]
-        weights = [spec.weights for spec in specs if isinstance(spec, LinearLayer)]
+        weights = [spec.weights for spec in specs if isinstance(spec, (LinearLayer, Recurrent))]
         read_weights(weights)
         not_finite = {matrix.name for matrix in weights if not matrix.is_finite}
         not_int8 = read_integers(spec.weights for spec in specs if isinstance(spec, QuantizedMatmul))

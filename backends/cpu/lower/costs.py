@@ -31,6 +31,7 @@ from sift_onnx.backends.lowering.specs import (
     QuantizedConv,
     QuantizedMatmul,
     QuantizedMean,
+    Recurrent,
     Reshaped,
     result_dims,
 )
@@ -129,6 +130,12 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         tokens = operand[-2]
         flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
+    if isinstance(spec, Recurrent):
+        # Each step is a product of as many rows as there are sequences, and each gate has an activation.
+        density = 1.0 if multiplies_zeros(spec.weights) else spec.weights.density
+        flops = 2.0 * spec.weights.size * math.prod(operand[:-1])
+        gates = float(step.dtype.itemsize * math.prod(operand))
+        return Work("product", operand[1], density, flops, nbytes, 2.0 * gates)
     if isinstance(spec, QuantizedMatmul):
         return _integer_work(spec, operand, result, nbytes)
     if isinstance(spec, LinearLayer):
