@@ -23,7 +23,7 @@ __all__ = ["recurrent_layer"]
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _ACTIVATIONS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
-# Of inputs and attributes, and what they are called where they are refused.
+# Positions of inputs.
 _LENGTHS, _FIRST_H, _FIRST_C, _PEEPHOLES = 4, 5, 6, 7
 _AXES = 3
 
@@ -131,17 +131,17 @@ def _biases(node: NodeView, cell: Cell, directions: int, hidden: int) -> tuple[F
 
 def _first_states(node: NodeView) -> tuple[str, ...]:
     """Names of the first states; none where they are zero."""
-    names = [node.input(position) for position in (_FIRST_H, _FIRST_C)[: 2 if node.op == "LSTM" else 1]]
-    given = [name for name in names if name and not _is_zero(node.graph, name)]
+    positions = (_FIRST_H, _FIRST_C) if node.op == "LSTM" else (_FIRST_H,)
+    given = [p for p in positions if node.input(p) and not _is_zero(node.graph, node.input(p))]
     if not given:
         return ()
-    if len(given) < len(names):
+    if len(given) < len(positions):
         raise NotLowered("no kernel with one of two first states")
-    for name in given:
-        node.floats_view(name, "rows")
-        if len(node.graph.dims(name) or ()) != _AXES and name not in node.known_dims:
-            raise NotLowered(f"its first state {name!r} is not known to be [directions, batch, units]")
-    return tuple(given)
+    for position in given:
+        node.operand(position, "rows")
+        if len(node.dims(position)) != _AXES:
+            raise NotLowered(f"its first state {node.input(position)!r} is not [directions, batch, units]")
+    return tuple(node.input(position) for position in given)
 
 
 def _is_zero(graph: GraphView, name: str) -> bool:

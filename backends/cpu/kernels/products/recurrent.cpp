@@ -65,7 +65,10 @@ struct Recurrent::Walk {
 
 Recurrent::Recurrent(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias,
                      const RecurrentOptions& options, const KernelTable& kernels)
-    : options_(options), kernels_(kernels), weights_(packed(std::move(weights), std::move(bias), options, kernels)) {
+    : options_(options),
+      kernels_(kernels),
+      cell_(recurrent_cell_of(kernels)),
+      weights_(packed(std::move(weights), std::move(bias), options, kernels)) {
   if (options_.has_cell_states && options_.cell != RecurrentCell::lstm) {
     throw std::invalid_argument("recurrent: only lstm has cell states");
   }
@@ -73,7 +76,7 @@ Recurrent::Recurrent(std::shared_ptr<const SparseWeights> weights, std::vector<f
 }
 
 Recurrent::Recurrent(const Recurrent& other, std::int64_t batch)
-    : options_(other.options_), kernels_(other.kernels_), weights_(other.weights_) {
+    : options_(other.options_), kernels_(other.kernels_), cell_(other.cell_), weights_(other.weights_) {
   options_.batch = batch;
   plan();
 }
@@ -218,7 +221,7 @@ void Recurrent::run_cell(ThreadPool& pool, const Walk& walk, std::int64_t step, 
     args.c = walk.c + own;
     args.reset = walk.reset + own;
     args.count = units * width_;
-    kernels_.recurrent_cell(args);
+    cell_(args);
     if (stage == RecurrentStage::gru_reset) return;
     const std::int64_t channel = walk.direction * hidden_ + first;
     deliver(walk, args.h, group, row, channel, units);

@@ -9,7 +9,7 @@
 #include "base/op.h"
 #include "base/recurrent_cell.h"
 #include "products/recurrent_weights.h"
-#include "simd/kernel_table.h"
+#include "simd/recurrent/kernel_table.h"
 
 namespace sift::cpu {
 
@@ -54,6 +54,7 @@ class Recurrent final : public Op {
 
   RecurrentOptions options_;
   const KernelTable& kernels_;
+  RecurrentCellFunction cell_;
   std::shared_ptr<const RecurrentWeights> weights_;
   std::int64_t hidden_ = 0;
   std::int64_t channels_ = 0;  // of the input

@@ -258,23 +258,6 @@ struct RearrangeArgs {
   std::ptrdiff_t out_step;
 };
 
-// Part of a step of a recurrent layer; see base/recurrent_cell.h. `gru_reset` comes before the product of `gru`.
-enum class RecurrentStage : std::uint8_t { lstm, gru_linear, gru_reset, gru, tanh, relu };
-
-// The gates of some units, each gate's one after the other.
-struct RecurrentCellArgs {
-  RecurrentStage stage;
-  const float* x;  // of gate 0, what the input adds to it
-  std::ptrdiff_t x_gate;
-  const float* product;  // of the state before
-  std::ptrdiff_t product_gate;
-  const float* candidate;  // gru: the product of r h
-  float* h;                // the state before becomes the one behind
-  float* c;                // lstm
-  float* reset;            // gru_reset: becomes r h
-  std::int64_t count;
-};
-
 // Rows of sparse weights times up to 16 vectors, which lie interleaved: x[column][width].
 struct StreamArgs {
   const float* x;
@@ -430,7 +413,6 @@ struct KernelTable {
   void (*window)(WindowKind kind, WindowArgs);
   void (*elementwise)(ElementwiseArgs);
   void (*stream)(const StreamArgs&);
-  void (*recurrent_cell)(RecurrentCellArgs);
   void (*normalize_row)(NormalizeArgs);    // x [channels]
   void (*normalize_lanes)(NormalizeArgs);  // x [channels][16], each lane by itself; aligned to 64 bytes
 

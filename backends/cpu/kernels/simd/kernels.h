@@ -15,7 +15,6 @@
 #include "simd/peak.h"
 #include "simd/pool_tile.h"
 #include "simd/rearrange.h"
-#include "simd/recurrent_cell.h"
 #include "simd/reorder.h"
 #include "simd/rotated_rows.h"
 #include "simd/rows.h"
@@ -54,7 +53,6 @@ const KernelTable* kernels() {
       .window = &window,
       .elementwise = &elementwise,
       .stream = &stream,
-      .recurrent_cell = &recurrent_cell,
       .normalize_row = &normalize_row,
       .normalize_lanes = &normalize_lanes,
       .winograd_input = &winograd_input,

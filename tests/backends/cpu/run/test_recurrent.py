@@ -86,8 +86,8 @@ def test_stacked_layers_are_one_region(kind, both):
 def test_states_that_are_known_to_be_zero_are_not_read():
     net = RecurrentNet()
     x = net.input("x", 4, 2, 6, declared=["steps", "batch", 6])
-    shape = net.op("Concat", net.constant(np.array([1])), net.op("Slice", net.op("Shape", x), net.constant(np.array([1])),
-                   net.constant(np.array([2]))), net.constant(np.array([9])), axis=0)  # fmt: skip
+    one, two, nine = (net.constant(np.array([n])) for n in (1, 2, 9))
+    shape = net.op("Concat", one, net.op("Slice", net.op("Shape", x), one, two), nine, axis=0)
     zeros = net.op("ConstantOfShape", shape)
     also = net.op("Expand", net.constant(np.zeros((1, 1, 1), np.float32)), shape)
     y, h, c = net.layer("LSTM", x, 6, 9, first=(zeros, also), outputs="yhc")
@@ -96,7 +96,7 @@ def test_states_that_are_known_to_be_zero_are_not_read():
     model = net.model()
     program = CpuProgram(model, ONE_THREAD)
     assert_same_as_onnxruntime(model, {"x": random((4, 3, 6))}, program)
-    assert program.placements[-1].placement == "kernels"
+    assert [p.placement for p in program.placements if p.op == "LSTM"] == ["kernels"]
 
 
 def test_batch_first_models():
@@ -128,11 +128,14 @@ def test_variants_are_refused_by_name(attrs, reason):
 
 
 def test_peepholes_and_lengths_are_refused_by_name():
-    for given, reason in (((7, np.zeros((1, 24), np.float32)), "peepholes"), ((4, np.array([2], np.int32)), "lengths")):
+    for place, values, reason in (
+        (7, np.zeros((1, 24), np.float32), "peepholes"),
+        (4, np.array([2], np.int32), "lengths"),
+    ):
         net = RecurrentNet()
         (y, *_) = net.layer("LSTM", net.input("x", 3, 1, 6), 6, 8)
         inputs = [*net._nodes[-1].input, *[""] * 8][:8]
-        inputs[given[0]] = net.constant(given[1])
+        inputs[place] = net.constant(values)
         net._nodes[-1].input[:] = inputs
         net.output(y)
         assert reason in reasons(CpuProgram(net.model(), ONE_THREAD))[y]

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "simd/activation.h"
-#include "simd/kernel_table.h"
+#include "simd/recurrent/kernel_table.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -20,7 +20,8 @@ template <typename Step>
   }
 }
 
-inline void recurrent_cell(RecurrentCellArgs args) {
+void recurrent_cell(RecurrentCellArgs args);
+void recurrent_cell(RecurrentCellArgs args) {
   const std::ptrdiff_t x = args.x_gate;
   const std::ptrdiff_t r = args.product_gate;
   switch (args.stage) {
