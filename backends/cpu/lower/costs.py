@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros
 from sift_onnx.backends.cpu.lower.layouts import LANES_PAY
 from sift_onnx.backends.cpu.lower.rates import Entry, Rates
@@ -52,6 +53,8 @@ SMALL_BYTES = 1 << 19
 _INT8_SHARE = 0.25
 # Weights of a region's products that are more, as dense floats, come from memory in each run.
 _CACHED_BYTES = 8 << 20
+# What the second-level cache keeps of weights that are read over and over, beside what else passes through it.
+_KEPT_BYTES = 3 * _kernels.cache_bytes()[1] // 4
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 # Activations that cost next to nothing where a result is stored.
 _COMPARISONS = ("none", "clip", "leaky")
@@ -131,11 +134,13 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
     if isinstance(spec, Recurrent):
-        # Each step is a product of as many rows as there are sequences, and each gate has an activation.
+        # Each step is a product of as many rows as there are sequences, and each gate has an activation. The weights
+        # of a direction come from memory once, where the second-level cache keeps them from step to step.
+        is_kept = step.dtype.itemsize * spec.weights.size <= _KEPT_BYTES * len(spec.reversed)
         density = 1.0 if multiplies_zeros(spec.weights) else spec.weights.density
         flops = 2.0 * spec.weights.size * math.prod(operand[:-1])
         gates = float(step.dtype.itemsize * math.prod(operand))
-        return Work("product", operand[1], density, flops, nbytes, 2.0 * gates)
+        return Work("small product" if is_kept else "product", operand[1], density, flops, nbytes, 2.0 * gates)
     if isinstance(spec, QuantizedMatmul):
         return _integer_work(spec, operand, result, nbytes)
     if isinstance(spec, LinearLayer):
