@@ -14,10 +14,12 @@ from sift_onnx.training.sparse.parameters.compact import compact_parameter, dens
 from sift_onnx.training.sparse.parameters.of_module import unwrapped
 from sift_onnx.training.sparse_layers.choices import LayerChoice
 from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, graph_layers
-from sift_onnx.training.sparse_layers.lane_graph import HOLDER, keep_layer, layer_at, put_in_lanes, take_out_of_lanes
+from sift_onnx.training.sparse_layers.held_layers import HOLDER, keep_layer, layer_at
+from sift_onnx.training.sparse_layers.lane_graph import put_in_lanes
 from sift_onnx.training.sparse_layers.lanes.tensors import LANES
 from sift_onnx.training.sparse_layers.layer import Product, SparseLayer
 from sift_onnx.training.sparse_layers.modules import ModuleForward, product_of
+from sift_onnx.training.sparse_layers.plain_graph import take_out_of_lanes
 from sift_onnx.training.sparse_layers.weights import MaskedWeight, masked_weights
 
 __all__ = ["densify_layers", "sparsify_layers"]
