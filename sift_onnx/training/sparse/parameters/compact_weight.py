@@ -111,17 +111,43 @@ class CompactWeight:
         """
         if mask.shape != self.shape:
             raise UsageError(f"the mask has shape {list(mask.shape)}, the weight {list(self.shape)}")
-        old, new = self.indices, flat_indices(mask)
-        if torch.equal(old.to(new.device), new):
+        device = self.values.device
+        old, new = self._indices_on(device), flat_indices(mask).to(device)
+        if torch.equal(old, new):
             return
+        stays = mask.reshape(-1).to(device)[old]
+        self._replace(new, _Move(stays, self.mask().reshape(-1)[new]))
+
+    @torch.no_grad()
+    def exchange(self, stays: torch.Tensor, grown: torch.Tensor) -> None:
+        """Replace the mask, as :meth:`move` does, without a tensor of :attr:`shape`.
+
+        Args:
+            stays: bool, one for each active weight: whether it stays active.
+            grown: flat indices of further weights, int64, ascending.
+
+        Raises:
+            UsageError: the length changes while ranks train together.
+        """
+        if not grown.numel() and bool(stays.all()):
+            return
+        left = self._indices_on(self.values.device)[stays]
+        places = torch.searchsorted(left, grown) + torch.arange(grown.numel(), device=grown.device)
+        was_active = torch.ones(left.numel() + grown.numel(), dtype=torch.bool, device=left.device)
+        was_active[places] = False
+        new = left.new_empty(was_active.numel())
+        new[places] = grown
+        new[was_active] = left
+        self._replace(new, _Move(stays, was_active))
+
+    def _replace(self, new: torch.Tensor, moved: _Move) -> None:
+        """Take other indices, and what ``moved`` makes of the values and their states."""
         check_whole(self.values)
-        if new.numel() != old.numel() and is_parallel() and not self.ranks_follow:
+        if new.numel() != self.nnz and is_parallel() and not self.ranks_follow:
             raise UsageError(
-                f"the number of active weights changes from {old.numel()} to {new.numel()}, which "
+                f"the number of active weights changes from {self.nnz} to {new.numel()}, which "
                 'DistributedDataParallel cannot follow; train with kernels="dense"'
             )
-        device = self.values.device
-        moved = _Move(old.to(device), new.to(device))
         states = self.states()
         length = self.values.shape
         for key, state in states.items():
@@ -167,12 +193,15 @@ class CompactWeight:
 class _Move:
     """How vectors of one set of indices become vectors of another."""
 
-    def __init__(self, old: torch.Tensor, new: torch.Tensor) -> None:
-        places = torch.searchsorted(old, new).clamp_(max=max(old.numel() - 1, 0))
-        kept = old[places] == new if old.numel() else torch.zeros_like(new, dtype=torch.bool)
-        self._size = new.numel()
-        self._to = torch.nonzero(kept).reshape(-1)
-        self._from = places[self._to]
+    def __init__(self, stays: torch.Tensor, was_active: torch.Tensor) -> None:
+        """Both sets are ascending, so that what they share comes in one order.
+
+        Args:
+            stays: bool, for each old index whether it is a new one too.
+            was_active: bool, for each new index whether it is an old one too.
+        """
+        self._size = was_active.numel()
+        self._from, self._to = (torch.nonzero(flags).reshape(-1) for flags in (stays, was_active))
 
     def __call__(self, vector: torch.Tensor) -> torch.Tensor:
         return vector.new_zeros(self._size).index_copy_(0, self._to, vector.detach()[self._from])
