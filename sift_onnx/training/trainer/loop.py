@@ -15,6 +15,7 @@ from sift_onnx.errors import UsageError
 from sift_onnx.plugins import first_line
 from sift_onnx.records.train import KernelChange, Validation
 from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.sparse_layers.rows import layer_rows
 from sift_onnx.training.trainer.batch import Batch
 from sift_onnx.training.trainer.checkpoint import (
     check_same_recipe,
@@ -148,7 +149,7 @@ class Trainer:
         # Before layers are replaced: the graph tells them apart.
         self.original_speed = self._speed_of_original(batch, masks)
         # The first rank's, so that all of them choose alike.
-        self._batch_size = ranks.of_leader(batch.size)
+        self._batch_size, self._rows = ranks.of_leader((batch.size, self._rows_of(batch)))
         self.kernels = choose_kernels(
             module,
             self.optimizer,
@@ -156,6 +157,7 @@ class Trainer:
             settings.kernels,
             ranks,
             batch_size=self._batch_size,
+            rows=self._rows,
             is_sharded=self._shared.is_sharded,
             saved=saved_kernels,
         )
@@ -175,6 +177,11 @@ class Trainer:
             self._warn(f"the speed of the dense original is not estimated: {first_line(error)}")
             return None
         return batch.size * self._ranks.size / seconds
+
+    def _rows_of(self, batch: Batch) -> dict[str, int]:
+        """Rows of masked products on the first rank, where the choice of kernels asks for them."""
+        asks = self._ranks.leads and self._settings.kernels == "auto" and self._may_be_sparse()
+        return layer_rows(self.module, *batch.inputs) if asks else {}
 
     def _may_be_sparse(self) -> bool:
         obstacle = obstacle_to_sparse_kernels(self._ranks, self._shared.is_sharded)
@@ -325,7 +332,7 @@ class Trainer:
         self._counts = counts
         if before.setting == "auto" and self._may_be_sparse():
             self.kernels = follow_masks(
-                self.module, self.optimizer, before, step=self.step, batch_size=self._batch_size
+                self.module, self.optimizer, before, step=self.step, batch_size=self._batch_size, rows=self._rows
             )
         self._shared.join()
         changes = self.kernels.changes
