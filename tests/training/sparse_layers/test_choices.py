@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -121,15 +122,19 @@ def test_auto_does_not_count_images_where_lanes_are_tokens() -> None:
     assert {choice.kernels for choice in found.values()} == {"sparse"}
 
 
+@cache
+def product(density: float) -> ImportedModule:
+    net = Net()
+    net.output(net.op("MatMul", net.input("x", 2, 768), net.weight(768, 768, name="layer.weight")))
+    return with_masks(to_torch(net.model()), density)
+
+
 @pytest.mark.parametrize(("rows", "density", "kernels"), [
     (None, 0.3, "sparse"), (2048, 0.3, "sparse"), (2048, 0.35, "dense"), (72, 0.1, "sparse"), (72, 0.3, "dense"),
     (8, 0.1, "dense"), (0, 0.1, "dense"),
 ])  # fmt: skip
 def test_auto_counts_the_rows_of_a_step_where_they_are_known(rows: int | None, density: float, kernels: str) -> None:
-    net = Net()
-    net.output(net.op("MatMul", net.input("x", 2, 768), net.weight(768, 768, name="layer.weight")))
-    module = with_masks(to_torch(net.model()), density)
-    _, found = sparsified(module, "auto", rows=None if rows is None else {"layer.weight": rows})
+    _, found = sparsified(product(density), "auto", rows=None if rows is None else {"layer.weight": rows})
     assert found["layer.weight"].kernels == kernels
     assert (f"in {rows} rows of a step" in found["layer.weight"].reason) == (rows is not None)
 
@@ -145,7 +150,7 @@ class _TwoCalls(torch.nn.Module):
 
 def test_rows_are_those_that_each_product_has() -> None:
     net = Net()
-    x = net.op("Flatten", net.conv(net.input("x", "n", 2, 5, 5), 2, 3, 3, name="conv"))
+    x = net.op("Flatten", net.conv(net.input("x", 7, 2, 5, 5), 2, 3, 3, name="conv"))
     net.output(net.dense(net.dense(x, 75, 9, name="one"), 9, 4, name="two"))
     module = with_masks(to_torch(net.model())).train()
     assert layer_rows(module, torch.randn(7, 2, 5, 5)) == {"one.weight": 7, "two.weight": 7}
