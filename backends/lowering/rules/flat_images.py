@@ -134,10 +134,10 @@ def _is_read_by_images(node: NodeView) -> bool:
 def joined_channels(node: NodeView) -> Step:
     """Concat of images along their channels."""
     names = [node.input(position) for position in range(len(node.proto.input))]
-    channels = [node.dims(position)[1] for position in range(len(names))]
-    if not all(isinstance(count, int) and count > 0 for count in channels):
+    channels = [count for position in range(len(names)) if isinstance(count := node.dims(position)[1], int) and count]
+    if len(channels) < len(names):
         raise NotLowered("it joins along an axis of unknown size")
-    starts = list(accumulate((int(count) for count in channels), initial=0))
+    starts = list(accumulate(channels, initial=0))
     spec = Joined(1, tuple(starts[:-1]), starts[-1], ())
     return Step(spec, tuple(names), node.output, "image", "image", (node.index,))
 
