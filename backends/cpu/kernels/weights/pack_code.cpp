@@ -117,11 +117,9 @@ void pack_code(std::span<const WeightRow> rows, std::int64_t channels, std::int6
     for (CodeUnit& unit : std::span(slice.code).subspan(group * units, units)) unit.body = end + (unit.body - from);
     end += sizes[group];
   }
-  std::fill(slice.code.end() - static_cast<std::ptrdiff_t>(units) - 1, slice.code.end(),
-            CodeUnit{.body = end,
-                     .weights = slice.values.data() + slice.values.size(),
-                     .code_ahead = 0,
-                     .weights_ahead = 0});
+  std::fill(
+      slice.code.end() - static_cast<std::ptrdiff_t>(units) - 1, slice.code.end(),
+      CodeUnit{.body = end, .weights = slice.values.data() + slice.values.size(), .code_ahead = 0, .weights_ahead = 0});
   slice.code_bytes = end - memory->begin();
   prepare_generated();
   memory->seal(static_cast<std::size_t>(slice.code_bytes));
