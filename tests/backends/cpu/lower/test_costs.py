@@ -65,6 +65,7 @@ def test_steps_of_recurrent_layers_are_products_of_weights_that_a_cache_may_keep
     work = step_work(Step(spec, ("x",), "y", "rows", "rows", (0,)), (50, 4, 600), (50, 4, 200))
     # Of each step and sequence, all weights of both directions; a step has the rows of four sequences.
     assert (work.kind, work.positions, work.density, work.flops) == (kind, 4, 0.1, 2 * 600 * 100 * 50 * 4)
+    assert work.steps == 50 * 2
 
 
 def test_values_of_fewer_bits_have_rates_of_their_own_where_they_were_measured():
