@@ -50,6 +50,10 @@ struct Matmul::Tiles {
   std::uint32_t column_bytes() const {
     return static_cast<std::uint32_t>(tile_blocks * kLanes * std::int64_t{sizeof(float)});
   }
+  // Of a column, as lists count them.
+  std::uint32_t listed_bytes() const {
+    return tiling.scales_lists ? static_cast<std::uint32_t>(kLanes * sizeof(float)) : column_bytes();
+  }
 };
 
 // Some rows of the weights in the form of a tiling.
@@ -96,7 +100,7 @@ void Matmul::list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t 
   const std::int64_t end = std::min(first + tiles.slice_columns, weights.columns());
   const std::int64_t rows = std::min(listed.rows, weights.rows() - first_row);
   // Dense tiles want columns.
-  const std::uint32_t unit = tiles.tiling.form == WeightForm::dense ? 1 : tiles.column_bytes();
+  const std::uint32_t unit = tiles.tiling.form == WeightForm::dense ? 1 : tiles.listed_bytes();
   listed.starts.resize(index(listed.rows) + 1);
   listed.offsets.resize(index(listed.rows * (end - first)) + kListPadding);
   listed.values.resize(listed.offsets.size());
@@ -135,7 +139,7 @@ void Matmul::list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t 
   std::fill(listed.starts.begin() + rows, listed.starts.end(), listed.starts[index(rows)]);
   if (tiles.tiling.form == WeightForm::dense) make_dense(end - first, tiles.column_bytes(), listed);
   if (tiles.tiling.form == WeightForm::sell) {
-    const auto behind = static_cast<std::uint16_t>(index(tiles.slice_columns) * tiles.column_bytes());
+    const auto behind = static_cast<std::uint16_t>(index(tiles.slice_columns) * tiles.listed_bytes());
     make_sell(index(tiles.tiling.rows_per_call), behind, listed);
   }
 }

@@ -157,6 +157,16 @@ struct EpilogueArgs {
   bool non_temporal;  // stores of whole blocks; all places are aligned then
 };
 
+// Rows of `width` floats, to another place.
+struct CopyRowsArgs {
+  const float* from;
+  std::ptrdiff_t from_pitch;  // floats from one row to the next
+  float* to;
+  std::ptrdiff_t to_pitch;
+  std::int64_t rows;
+  std::int64_t width;
+};
+
 // What a sliding window does with its taps.
 enum class WindowKind : std::uint8_t { weighted_sum, sum, maximum };
 
@@ -184,6 +194,25 @@ struct WindowArgs {
   std::ptrdiff_t ahead_pitch;  // floats from one of them to the next
   Activation activation;
   bool non_temporal;  // stores of whole blocks; all places are aligned then
+  // 3 or 5, up to `largest_square`: of weighted sums whose taps are so many neighbours in so many rows, `row_step`
+  // apart, all of them active. Else 0.
+  std::int64_t square;
+};
+
+// The windows of a plane that has as many columns as its outputs, in blocks of lanes that run on from row to row.
+struct MaskedWindowArgs {
+  const float* in;               // where the first output lies in the plane
+  const std::ptrdiff_t* window;  // of each tap of the window: floats from an output to its operand
+  const std::uint16_t* masks;    // [taps of the window][blocks]: the lanes whose operands lie in the plane
+  const std::uint32_t* active;   // [tap_count] taps of the window; null: all of them
+  const float* weights;          // [tap_count], of weighted_sum
+  std::uint32_t tap_count;
+  float start;    // bias, or the least float
+  float outside;  // the operand of other lanes
+  float* out;
+  std::uint32_t blocks;
+  std::uint32_t last_lanes;  // stored of the last block
+  Activation activation;
 };
 
 // Winograd's convolution, see winograd.h.
@@ -411,6 +440,8 @@ struct KernelTable {
   void (*rearrange)(RearrangeArgs);
 
   void (*window)(WindowKind kind, WindowArgs);
+  std::int64_t largest_square;                               // see WindowArgs
+  void (*masked_window)(WindowKind kind, MaskedWindowArgs);  // null where the instruction set has no masks
   void (*elementwise)(ElementwiseArgs);
   void (*stream)(const StreamArgs&);
   void (*normalize_row)(NormalizeArgs);    // x [channels]
@@ -440,8 +471,9 @@ struct KernelTable {
   // What every machine with this instruction set runs; see packed_row_kernels.
   PackedRowKernels packed_rows;
 
-  // even[i] = from[2 i], odd[i] = from[2 i + 1].
-  void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);
+  void (*copy_rows)(CopyRowsArgs);
+  // The even columns of each row to `to`, the odd ones to `odd`.
+  void (*split_rows)(CopyRowsArgs, float* odd);
 
   void (*copy_blocks)(std::span<const BlockCopy> copies);
   void (*weight_gradient)(std::span<const GradientLine> lines, const GradientRun& run);
