@@ -20,8 +20,8 @@ from sift_onnx.errors import UsageError
 __all__ = ["CacheArrays", "cache_arrays", "prepared_rows"]
 
 Array = npt.NDArray[Any]
-# Past keys and values, those after the run, the tokens of each sequence's past, the mask.
-CacheArrays = tuple[Array, Array, Array, Array, Array | None, Array | None]
+# Past keys and values, those after the run, the tokens of each sequence's past and those that count, the mask.
+CacheArrays = tuple[Array, Array, Array | None, Array | None, Array | None, Array | None, Array | None]
 
 
 def prepared_rows(
@@ -112,8 +112,15 @@ def cache_arrays(
             f"the caches {names.past_keys!r} and {names.past_values!r} are {list(past_keys.shape)} and "
             f"{list(past_values.shape)}, for {sequences} sequences"
         )
-    total, past_of = past + tokens, None
-    if names.lengths:
+    total, past_of, ends_of = past + tokens, None, None
+    if not names.keys:
+        total = past
+        if not total:
+            raise UsageError(f"the cache {names.past_keys!r} has no tokens, and nothing is added to it")
+    elif names.starts:
+        total = past
+        past_of, ends_of = _fixed_places(names, values, tokens, total)
+    elif names.lengths:
         total = max(past, int(values[names.total].reshape(-1)[0]))
         past_of = _past_of(values, names.lengths, names.total, tokens)
         if past_of.size and (int(past_of.max()) > past or int(past_of.max()) + tokens > total):
@@ -121,8 +128,8 @@ def cache_arrays(
                 f"{names.lengths!r} says that a sequence has {int(past_of.max())} tokens before the run; its cache "
                 f"{names.past_keys!r} has {past}"
             )
-    made = [
-        _target(name, (*array.shape[:2], total, array.shape[3]), into, new_array)
+    made: list[Array | None] = [
+        _target(name, (*array.shape[:2], total, array.shape[3]), into, new_array) if name else None
         for name, array in ((names.keys, past_keys), (names.values, past_values))
     ]
     mask = None
@@ -136,7 +143,28 @@ def cache_arrays(
                 f"a mask of attention is {list(mask.shape)}, and the scores are {[*scores, total]}: the cache "
                 f"{names.past_keys!r} has {past} tokens, and the run {tokens} new ones"
             )
-    return _rows(past_keys), _rows(past_values), made[0], made[1], past_of, mask
+    return _rows(past_keys), _rows(past_values), made[0], made[1], past_of, ends_of, mask
+
+
+def _fixed_places(
+    names: CacheNames, values: Mapping[str, Array], tokens: int, room: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+    """Where the new tokens of each sequence are written in a cache with ``room``, and how many tokens count."""
+    starts = values[names.starts].reshape(-1).astype(np.int64)
+    if starts.size and (int(starts.min()) < 0 or int(starts.max()) + tokens > room):
+        raise UsageError(
+            f"{names.starts!r} writes {tokens} tokens at positions {starts.tolist()}; the cache {names.past_keys!r} has "
+            f"room for {room}"
+        )
+    if not names.ends:
+        return starts, np.full_like(starts, room)
+    ends = values[names.ends].reshape(-1).astype(np.int64)
+    if ends.size and (int(ends.min()) < tokens or int(ends.max()) > room):
+        raise UsageError(
+            f"{names.ends!r} says that {ends.tolist()} tokens count, of {tokens} new ones and a cache "
+            f"{names.past_keys!r} of {room}"
+        )
+    return starts, ends
 
 
 def _target(
@@ -163,6 +191,8 @@ def _mask(parts: Sequence[MaskPart], values: Mapping[str, Array]) -> Array:
         array = values[part.name]
         if array.dtype == np.bool_:
             array = np.where(array, np.float32(0), np.float32(part.hidden))
+        if part.heads and array.ndim == 3 and array.shape[0] != 1:
+            array = array.reshape(-1, part.heads, *array.shape[1:])
         total = array if total is None else total + array
     assert total is not None
     return np.ascontiguousarray(total.reshape((*(1,) * (4 - total.ndim), *total.shape)), np.float32)

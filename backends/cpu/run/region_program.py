@@ -172,7 +172,7 @@ class RegionProgram:
                 at += float(took)
         if self._unpacked:
             self._release()
-        return [*outputs, *(array for cache in caches for array in cache[2:4])]
+        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
 
     def _caches(self, values: Mapping[str, Array], prepared: _Prepared, into: Mapping[str, Array]) -> list[CacheArrays]:
         masks: dict[tuple[MaskPart, ...], Array] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import onnx
@@ -18,7 +18,10 @@ from decoder_nets import (
     POSITIONS,
     SPELLINGS,
     DecoderNet,
+    capped,
     decoder,
+    genai,
+    opset23,
     torch_17,
     torch_23,
 )
@@ -257,12 +260,29 @@ def heads_in_another_order() -> DecoderNet:
     return net.ends(x)
 
 
-@pytest.mark.parametrize("spelled", [torch_17, torch_23])
-def test_spellings_of_torch_are_two_parts(spelled) -> None:
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        torch_17,
+        torch_23,
+        capped,
+        partial(opset23, softcap=1.5),
+        partial(opset23, softcap=1.5, is_causal=1),
+    ],
+)
+def test_other_spellings_are_two_parts(spelled) -> None:
     net = spelled()
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
     assert len(program.parts) == 2
     assert len(program.parts[1].region.caches) == LAYERS
+
+
+@pytest.mark.parametrize("attributes", [{"local_window_size": 2}, {"softcap": 1.5}])
+def test_windows_and_caps_of_group_query_attention(attributes: dict[str, float]) -> None:
+    net = genai(**attributes)
+    # onnxruntime continues one sequence at a time.
+    program = assert_same_as_onnxruntime(net.model(), {name: array[:1] for name, array in net.feeds.items()})
+    assert len(program.parts) == 2
 
 
 def test_scores_that_are_replaced_are_masked() -> None:
