@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from sift_onnx.backends.lowering.attention import NoMatch
-from sift_onnx.backends.lowering.dims import Dim, Dims, bound
+from sift_onnx.backends.lowering.attention import NoMatch, is_float_cast
+from sift_onnx.backends.lowering.dims import Dim, Dims, bound, terms
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.numbers import times_number
@@ -23,6 +23,8 @@ __all__ = ["Appended", "find_appended", "repeats_heads"]
 _Places = npt.NDArray[np.int64]
 # Nodes between a concatenation and a product; exporters need eight at most.
 _MOST_NODES = 16
+_STAYING = ("Identity", "Concat", "Cast", "Mul", "Div")
+_MOVING = ("Transpose", "Reshape", "Unsqueeze", "Expand", "Identity", "Concat")
 # Sequences and tokens that spellings are tried with.
 _SEQUENCES, _TOKENS = 3, 5
 
@@ -52,18 +54,22 @@ def find_appended(graph: GraphView, name: str) -> tuple[Appended, float]:
     """The concatenation that an operand of a product is made of, and the number that it is multiplied by."""
     nodes: list[int] = []
     scale = 1.0
+    present = ""
     for _ in range(_MOST_NODES):
+        present = name if name in graph.outputs else present
         index = graph.producers.get(name)
         if index is None:
             return _input(graph, name, tuple(nodes)), scale
         node = graph.nodes[index]
         nodes.append(index)
-        if is_standard_op(node, "Concat"):
-            return _concatenation(graph, index, tuple(nodes)), scale
+        if is_standard_op(node, "Concat") and len(node.input) > 1:
+            return _concatenation(graph, index, tuple(nodes), present), scale
         if is_standard_op(node, "TensorScatter"):
             return _scattered(graph, index, tuple(nodes)), scale
-        if is_standard_op(node, "Transpose", "Reshape", "Unsqueeze", "Expand", "Identity"):
+        if is_standard_op(node, *_MOVING) or is_float_cast(graph, node):
             name = node.input[0]
+            # Between the concatenation and the output, values stay what they are.
+            present = present if node.op_type in ("Identity", "Cast") else ""
             continue
         name, factor = times_number(graph, index)
         scale *= factor
@@ -95,10 +101,9 @@ def _scattered(graph: GraphView, index: int, nodes: tuple[int, ...]) -> Appended
     return Appended(past, new, node.output[0], dims, nodes, starts)
 
 
-def _concatenation(graph: GraphView, index: int, nodes: tuple[int, ...]) -> Appended:
+def _concatenation(graph: GraphView, index: int, nodes: tuple[int, ...], present: str) -> Appended:
     node = graph.nodes[index]
-    present = node.output[0]
-    if len(node.input) != 2 or present not in graph.outputs:
+    if len(node.input) != 2 or not present:
         raise NoMatch
     past, before = _from_input(graph, node.input[0])
     dims = graph.dims(present)
@@ -148,11 +153,7 @@ def repeats_heads(
     """
     _, key_heads, _, depth = appended.dims
     assert isinstance(key_heads, int) and isinstance(depth, int)
-    known = {
-        size: count
-        for size, count in zip(appended.dims, (_SEQUENCES, 0, _TOKENS, 0), strict=True)
-        if isinstance(size, str) and count
-    }
+    known = _known_at(appended.dims[0], _SEQUENCES) | _known_at(appended.dims[2], _TOKENS)
     sizes = (known.get(str(appended.dims[0]), appended.dims[0]), key_heads, _TOKENS, depth)
     if not isinstance(sizes[0], int):
         return False
@@ -161,9 +162,7 @@ def repeats_heads(
     places = places + (np.arange(sizes[0]) * 1_000_003)[:, None, None, None]
     stays, wanted = places, np.repeat(places, heads // key_heads, axis=1)
     for index in reversed(appended.nodes):
-        if index == graph.producers.get(appended.present) or graph.nodes[index].op_type in ("Identity", "Mul", "Div"):
-            continue
-        if is_standard_op(graph.nodes[index], "Concat"):
+        if index == graph.producers.get(appended.present) or graph.nodes[index].op_type in _STAYING:
             continue
         places = _moved(graph, index, places, known)
         # What has sizes of its own names is what later targets are made of.
@@ -177,6 +176,17 @@ def repeats_heads(
     elif places.ndim == 4 and places.shape[1] == 1:
         places = np.broadcast_to(places, (places.shape[0], heads, *places.shape[2:]))
     return np.array_equal(places, wanted) or (may_stay and np.array_equal(places, stays))
+
+
+def _known_at(size: Dim, count: int) -> dict[str, int]:
+    """Numbers for the names in a size that make it ``count``; none where that is not to be had."""
+    names = terms(size)
+    if not names or not all(isinstance(name, str) for name in names):
+        return {}
+    known = {str(name): 1 for name in names}
+    rest = bound(size, known)
+    assert isinstance(rest, int)
+    return known | {str(names[0]): 1 + count - rest} if rest <= count else {}
 
 
 def _moved(graph: GraphView, index: int, places: _Places, known: dict[str, int]) -> _Places:

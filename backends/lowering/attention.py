@@ -21,6 +21,7 @@ __all__ = [
     "AttentionMatch",
     "NoMatch",
     "find_attentions",
+    "is_float_cast",
     "is_inside",
     "scores_before",
     "unscaled",
@@ -70,8 +71,10 @@ class _Scores:
         scale: what multiplies it, before it is capped.
         softcap: a score s is capped to ``softcap tanh(s / softcap)``; 0 leaves it.
         masks: what is added to the scores, and their sizes there.
-        hidden: booleans that say which scores count, and the number in the place of the others.
+        hidden: booleans that say which scores count, the number in the place of the others, and whether it is the other
+            way round.
         is_reshaped: whether they have other axes in between.
+        parted: sizes behind the last reshape.
         between: indices of the nodes between.
     """
 
@@ -80,8 +83,9 @@ class _Scores:
     scale: float = 1.0
     softcap: float = 0.0
     masks: list[tuple[str, Dims]] = field(default_factory=list)
-    hidden: list[tuple[str, float]] = field(default_factory=list)
+    hidden: list[tuple[str, float, bool]] = field(default_factory=list)
     is_reshaped: bool = False
+    parted: Dims = ()
     between: list[int] = field(default_factory=list)
 
 
@@ -193,14 +197,18 @@ def _before(graph: GraphView, index: int, found: _Scores) -> str:
         found.masks.append((mask, graph.dims(scores) or ()))
         return scores
     if is_standard_op(node, "Where") and found.scale == 1 and not found.softcap:
-        number = graph.number(node.input[2])
+        hides, scores = _replaced(graph, node)
+        number = graph.number(node.input[1 if hides else 2])
         # Beside it no score counts, so that it may be added.
         if number is None or number > _HIDDEN:
             raise NoMatch
-        found.hidden.append((node.input[0], number))
-        return node.input[1]
-    if is_standard_op(node, "Reshape") or _is_float_cast(graph, node):
-        found.is_reshaped |= node.op_type == "Reshape"
+        found.hidden.append((node.input[0], number, hides))
+        return scores
+    if is_standard_op(node, "Reshape"):
+        found.is_reshaped = True
+        found.parted = found.parted or graph.dims(node.output[0]) or ()
+        return node.input[0]
+    if is_float_cast(graph, node):
         return node.input[0]
     if is_standard_op(node, "Tanh") and found.scale > 0 and not found.softcap:
         # What it is multiplied by is the cap; what multiplies its operand is that of the product.
@@ -222,10 +230,10 @@ def _leads_to_product(graph: GraphView, name: str) -> bool:
         node = graph.nodes[index]
         if is_standard_op(node, "MatMul"):
             return True
-        if is_standard_op(node, "Reshape", "Tanh") or _is_float_cast(graph, node):
+        if is_standard_op(node, "Reshape", "Tanh") or is_float_cast(graph, node):
             name = node.input[0]
         elif is_standard_op(node, "Where"):
-            name = node.input[1]
+            _, name = _replaced(graph, node)
         elif is_standard_op(node, "Add"):
             return any(_leads_to_product(graph, n) for n in node.input)
         else:
@@ -233,7 +241,13 @@ def _leads_to_product(graph: GraphView, name: str) -> bool:
     return False
 
 
-def _is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
+def _replaced(graph: GraphView, node: onnx.NodeProto) -> tuple[bool, str]:
+    """Of a node that puts a number in the place of some scores: whether it does where a boolean is true; the scores."""
+    hides = graph.number(node.input[1]) is not None
+    return hides, node.input[2 if hides else 1]
+
+
+def is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
     """Whether a node casts floats to floats, as exporters write a softmax in the highest precision."""
     return is_standard_op(node, "Cast") and graph.elem_type(node.input[0]) == graph.elem_type(node.output[0]) == _FLOAT
 
@@ -261,7 +275,7 @@ def weighed_behind(graph: GraphView, softmax: int, reshaped: bool = False) -> tu
         weights = chosen.output[0]
     index = graph.only_reader(weights)
     while index is not None and (
-        _is_float_cast(graph, graph.nodes[index]) or (reshaped and is_standard_op(graph.nodes[index], "Reshape"))
+        is_float_cast(graph, graph.nodes[index]) or (reshaped and is_standard_op(graph.nodes[index], "Reshape"))
     ):
         between.append(index)
         weights = graph.nodes[index].output[0]

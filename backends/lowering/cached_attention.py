@@ -65,7 +65,7 @@ def _of_softmax(graph: GraphView, softmax: int) -> CachedMatch:
     flat_heads = 0
     last = weighed
     if found.is_reshaped:
-        queries, last, flat_heads = _parted(graph, queries, scored, weighed, found.dims, nodes)
+        queries, last, flat_heads = _parted(graph, queries, scored, weighed, found.parted, nodes)
     keys, of_keys = find_appended(graph, graph.nodes[scored].input[1])
     values, of_values = find_appended(graph, graph.nodes[weighed].input[1])
     if of_values != 1:
@@ -94,27 +94,30 @@ def _parted(
         queries: of the product.
         scored: index of the product of queries and keys.
         weighed: of the product of weights and values.
-        scores: sizes where the softmax is, [sequences, heads, tokens, keys].
+        scores: sizes towards the softmax, [sequences, heads, tokens, keys].
         nodes: of the attention; those of both reshapes are added.
 
     Returns:
         The queries, the index of the last node, and how many heads there are.
     """
-    joined, parted = graph.producers.get(queries), graph.only_reader(graph.nodes[weighed].output[0])
+    joined, parted = graph.producers.get(queries), graph.only_reader(graph.nodes[weighed].output[0], but_shape=True)
     if joined is None or parted is None or not graph.is_only_read_by(queries, nodes):
         raise NoMatch
     if not all(is_standard_op(graph.nodes[index], "Reshape") for index in (joined, parted)):
         raise NoMatch
     before, result = graph.dims(graph.nodes[joined].input[0]) or (), graph.dims(graph.nodes[parted].output[0]) or ()
-    own, made = graph.dims(queries) or (), graph.dims(graph.nodes[scored].output[0]) or ()
-    if (len(before), len(result), len(scores), len(own), len(made)) != (4, 4, 4, 3, 3):
+    flat = [queries, graph.nodes[scored].output[0], graph.nodes[weighed].input[0], graph.nodes[weighed].output[0]]
+    own, made, weights, values = (graph.dims(name) or () for name in flat)
+    if [len(dims) for dims in (before, result, scores, own, made, weights, values)] != [4, 4, 4, 3, 3, 3, 3]:
         raise NoMatch
-    heads = before[1]
-    one_axis = product(before[:2])
-    fits = scores[:3] == result[:3] == before[:3] and own == (one_axis, *before[2:]) and made[:2] == own[:2]
-    if not fits or not isinstance(heads, int):
+    heads, tokens = before[1:3]
+    fits = scores[:3] == before[:3] and own == (product(before[:2]), *before[2:]) and made[:2] == own[:2]
+    # Where the last two axes stay, the others are as many as before, whether they have a name or not.
+    if not fits or weights[1] != tokens or result[1:] != (heads, tokens, values[2]) or not isinstance(heads, int):
         raise NoMatch
     nodes.update((joined, parted))
+    # What the graph computes of these sizes follows then from those of its inputs.
+    graph.learn(graph.nodes[weighed].output[0], (own[0], tokens, values[2]))
     return graph.nodes[joined].input[0], parted, heads
 
 

@@ -190,7 +190,7 @@ def _mask(parts: Sequence[MaskPart], values: Mapping[str, Array]) -> Array:
     for part in parts:
         array = values[part.name]
         if array.dtype == np.bool_:
-            array = np.where(array, np.float32(0), np.float32(part.hidden))
+            array = np.where(array != part.hides, np.float32(0), np.float32(part.hidden))
         if part.heads and array.ndim == 3 and array.shape[0] != 1:
             array = array.reshape(-1, part.heads, *array.shape[1:])
         total = array if total is None else total + array

@@ -96,11 +96,13 @@ class MaskPart:
         name: of an array of floats; or of booleans, which say what counts.
         hidden: what is added where a boolean is false. As in onnxruntime it is finite: a query that sees nothing, such
             as one of padding, gets no NaN, which would reach others through its values.
+        hides: whether booleans say what does not count.
         heads: where sequences and heads are one axis, the first one: how many heads there are; otherwise 0.
     """
 
     name: str
     hidden: float = float(np.finfo(np.float32).min)
+    hides: bool = False
     heads: int = 0
 
 
