@@ -13,11 +13,13 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 __all__ = ["SHAPES", "LlamaShape", "write_decoder"]
 
 _POSITIONS = 2048
+# Elements of tensors that stay in the model.
+_SMALL = 1024
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,10 @@ class _Builder:
         self.drawn: dict[tuple[int, int], npt.NDArray[np.float32]] = {}
 
     def constant(self, values: npt.NDArray[np.generic], name: str) -> str:
-        """An initializer in the file."""
+        """An initializer, in the file if it is large."""
+        if values.size < _SMALL:
+            self.constants.append(numpy_helper.from_array(values, name))
+            return name
         tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
         tensor.data_location = TensorProto.EXTERNAL
         ends = (("location", Path(self.file.name).name), ("offset", self.file.tell()), ("length", values.nbytes))
