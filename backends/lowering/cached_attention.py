@@ -24,6 +24,7 @@ from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNam
 
 __all__ = ["CachedMatch", "find_cached_attentions"]
 
+
 @dataclass(frozen=True)
 class CachedMatch:
     """One occurrence.
@@ -85,7 +86,7 @@ def _of_softmax(graph: GraphView, softmax: int) -> CachedMatch:
 def _parted(
     graph: GraphView, queries: str, scored: int, weighed: int, scores: Dims, nodes: set[int]
 ) -> tuple[str, int, int]:
-    """Where products are of sequences and heads in one axis: the queries before they are, the node that parts the result.
+    """Where sequences and heads are one axis of the products: the queries before, and the node that parts the result.
 
     A reshape that leaves the last two axes parts or joins the others in their order.
 
@@ -152,7 +153,7 @@ def _of_operator(graph: GraphView, index: int) -> CachedMatch:
 
 @dataclass(frozen=True)
 class _Found:
-    """What was found of an attention: operands, masks, scale and cap of the scores, the node it is named after, all nodes."""
+    """What was found of an attention: operands, masks, scores, the node that it is named after, and all nodes."""
 
     queries: str
     keys: Appended

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from sift_onnx.errors import BackendError
 
 __all__ = [
-    "added",
     "Dim",
     "Dims",
+    "added",
     "bound",
     "broadcast",
     "concrete",

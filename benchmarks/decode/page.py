@@ -44,8 +44,9 @@ _OF_TOKENS = """
 ## Tokens of decoders
 
 Decoders in the shape of Llama with random pruned weights: 110 million parameters, and 1.1 billion in the shape of
-TinyLlama. A token is a step of `Decoder.generate` behind a prompt, all ways to run a file in turns in one process. Times
-are medians of all tokens, and of first tokens (the whole prompt); ratios are to onnxruntime on the same file.
+TinyLlama. A token is a step of `Decoder.generate` behind a prompt, all ways to run a file in turns in one process.
+Times are medians of all tokens, and of first tokens (the whole prompt); ratios are to onnxruntime on the same file.
+*Read* is as above, for the least time.
 
 """
 _OF_MEMORY = """

@@ -89,9 +89,7 @@ def multi_query() -> DecoderNet:
     x, mask = net.embedded(), net.added_mask()
     for layer in range(LAYERS):
         h = layer_norm(net, x)
-        parts = net.op(
-            "Split", net.linear(h, WIDTH + 2 * DEPTH), net.ints(WIDTH, DEPTH, DEPTH), axis=2, outputs=3
-        )
+        parts = net.op("Split", net.linear(h, WIDTH + 2 * DEPTH), net.ints(WIDTH, DEPTH, DEPTH), axis=2, outputs=3)
         q, k, v = (net.parted(part, heads) for part, heads in zip(parts, (HEADS, 1, 1), strict=True))
         q, k = (net.rotated(part, cos, sin) for part in (q, k))
         keys, values = net.appended(layer, k, v)

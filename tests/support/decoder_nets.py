@@ -286,7 +286,7 @@ def skip_norm(net: DecoderNet, x: str, more: str, is_last: bool = False) -> tupl
 
 
 def opset23(**attributes: float) -> DecoderNet:
-    """Standard operators of opset 23: RMSNormalization, RotaryEmbedding, Attention with a cache; more of its attributes."""
+    """Operators of opset 23: RMSNormalization, RotaryEmbedding, Attention with a cache; more attributes of the last."""
     net = DecoderNet(23)
     cos, sin = net.tables()
     positions, x, mask = net.positions(), net.embedded(), net.visible()

@@ -207,7 +207,12 @@ def _settle(
     while True:
         kept = needed(groups, graph)
         parts = partition(kept, graph.outputs)
-        refused = _circular(kept, parts) or _unsized(graph, parts) or _carried_out(parts) or _unprofitable(graph, parts, dims, setting)
+        refused = (
+            _circular(kept, parts)
+            or _unsized(graph, parts)
+            or _carried_out(parts)
+            or _unprofitable(graph, parts, dims, setting)
+        )
         if not refused:
             return kept, parts
         groups = [given_up(graph, group, refused[group.nodes]) if group.nodes in refused else group for group in groups]

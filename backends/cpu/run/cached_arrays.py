@@ -180,12 +180,12 @@ def _lengths(names: CacheNames, values: Mapping[str, Array], past: int, tokens: 
 def _fixed_places(
     names: CacheNames, values: Mapping[str, Array], tokens: int, room: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
-    """Where the new tokens of each sequence are written in a cache with ``room``, and how many tokens count."""
+    """Where the new tokens of each sequence are written in a cache that has ``room``, and how many count."""
     starts = values[names.starts].reshape(-1).astype(np.int64)
     if starts.size and (int(starts.min()) < 0 or int(starts.max()) + tokens > room):
         raise UsageError(
-            f"{names.starts!r} writes {tokens} tokens at positions {starts.tolist()}; the cache {names.past_keys!r} has "
-            f"room for {room}"
+            f"{names.starts!r} writes {tokens} tokens at positions {starts.tolist()}; the cache {names.past_keys!r} "
+            f"has room for {room}"
         )
     if not names.ends:
         return starts, np.full_like(starts, room)

@@ -167,7 +167,9 @@ class IOBinding:
 
     def _memory_of(self, kind: str, name: str, ortvalue: ort.OrtValue) -> Array:
         if not isinstance(ortvalue, ort.OrtValue) or not ortvalue.is_tensor():
-            raise UsageError(f"{kind} {name!r} is a {type(ortvalue).__name__}; pass an onnxruntime.OrtValue of a tensor")
+            raise UsageError(
+                f"{kind} {name!r} is a {type(ortvalue).__name__}; pass an onnxruntime.OrtValue of a tensor"
+            )
         _check_device(ortvalue.device_name())
         self._kept[kind, name] = ortvalue
         return _array_at(ortvalue.data_ptr(), ortvalue.shape(), ortvalue.element_type())
@@ -182,7 +184,7 @@ def _array_at(address: int, shape: Sequence[int], element_type: Any) -> Array:
     if isinstance(element_type, int):
         element_type = onnx.helper.tensor_dtype_to_np_dtype(element_type)
     dtype = np.dtype(element_type)
-    if dtype == object:
+    if dtype.hasobject:
         raise UsageError("strings have no memory to bind; bind them as an array by `bind_cpu_input`")
     nbytes = math.prod(shape) * dtype.itemsize
     if not nbytes:

@@ -18,8 +18,8 @@ struct CachePlace {
 };
 
 // What belongs to one run of an operator that takes a cache: sizes that grow from token to token are not part of the
-// operator. `keys` and `values` may lie where the past ones do; then nothing but the new tokens is written. They are not
-// there where a cache is only read, as that of another text is.
+// operator. `keys` and `values` may lie where the past ones do; then nothing but the new tokens is written. They are
+// not there where a cache is only read, as that of another text is.
 struct KeyValueCache {
   CachePlace<const float> past_keys;
   CachePlace<const float> past_values;

@@ -252,10 +252,11 @@ void bind_ops(nb::module_& module) {
   nb::class_<CachedAttention, Op>(module, "CachedAttention", "Attention to a cache that new tokens are appended to.")
       .def(
           "__init__", &init_cached_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "key_heads"_a,
-          "depth"_a, "value_depth"_a, "scale"_a, "queries"_a, "keys"_a, "values"_a, "appends"_a = true, "is_causal"_a = false,
-          "window"_a = 0, "softcap"_a = 0.0F, "nan_to_zero"_a = false, "isa"_a = "",
+          "depth"_a, "value_depth"_a, "scale"_a, "queries"_a, "keys"_a, "values"_a, "appends"_a = true,
+          "is_causal"_a = false, "window"_a = 0, "softcap"_a = 0.0F, "nan_to_zero"_a = false, "isa"_a = "",
           "As Attention, of new tokens in planes; how many tokens the cache has, and the mask, come with each run of a "
-          "Sequence. Unless it `appends`, the cache is only read, and there are no operands besides queries. A token attends to `window` tokens at most, if there is one; where scores are capped, a score s is "
+          "Sequence. Unless it `appends`, the cache is only read, and there are no operands besides queries. A token "
+          "attends to `window` tokens at most, if there is one; where scores are capped, a score s is "
           "softcap tanh(s / softcap).");
 
   nb::class_<Rotate, Op>(module, "Rotate", "Pairs of channels of each head, turned by an angle of the token.")

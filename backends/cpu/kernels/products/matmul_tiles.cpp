@@ -45,7 +45,7 @@ struct Matmul::Tiles {
   std::int64_t slice_columns;  // of each but the last
   std::int64_t slices;
   std::int64_t panel_floats;
-  std::int64_t task_rows;     // a multiple of 4
+  std::int64_t task_rows;  // a multiple of 4
 
   std::uint32_t column_bytes() const {
     return static_cast<std::uint32_t>(tile_blocks * kLanes * std::int64_t{sizeof(float)});

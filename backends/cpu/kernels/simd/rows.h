@@ -112,8 +112,8 @@ void rows_csr(const RowsArgs& args) {
   }
 }
 
-// A few weights of a row at a time, each with sums of its own, where the sums of one are too few to keep the multipliers
-// busy: a sum takes its next multiply-add when the one before is done.
+// A few weights of a row at a time, each with sums of its own, where the sums of one are too few to keep the
+// multipliers busy: a sum takes its next multiply-add when the one before is done.
 template <typename Sums, int Together>
 void rows_csr_apart(const RowsArgs& args) {
   const std::byte* const panel = args.panel;
@@ -171,8 +171,9 @@ inline constexpr int kListAhead = 2048;
   }
 }
 
-// Two or four rows at a time, where the sums of one are too few to keep the multipliers busy. Rows stand by the lengths of their lists, so that few weights of zero make
-// those of neighbours equal: there is one end for all of them, and most are what the processor expects.
+// Two or four rows at a time, where the sums of one are too few to keep the multipliers busy. Rows stand by the lengths
+// of their lists, so that few weights of zero make those of neighbours equal: there is one end for all of them, and
+// most are what the processor expects.
 template <typename Sums, int RowsPerCall>
 void rows_sell(const RowsArgs& args) {
   const std::byte* const panel = args.panel;

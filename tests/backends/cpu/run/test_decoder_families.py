@@ -20,7 +20,9 @@ from sift_onnx.errors import UsageError
 @pytest.fixture(autouse=True)
 def every_sparse_region_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """What makes masks has no weights, and stays in onnxruntime."""
-    monkeypatch.setattr(plan, "why_not_profitable", lambda steps, *_: "" if any(map(is_sparse, steps)) else "no weights")
+    monkeypatch.setattr(
+        plan, "why_not_profitable", lambda steps, *_: "" if any(map(is_sparse, steps)) else "no weights"
+    )
 
 
 def region_of(program: CpuProgram) -> RegionProgram:
@@ -99,7 +101,10 @@ def test_a_cache_of_a_fixed_length() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"write_indices": np.array([11, 0])}, r"'write_indices' writes 3 tokens at positions \[11, 0\]; .* room for 12"),
+        (
+            {"write_indices": np.array([11, 0])},
+            r"'write_indices' writes 3 tokens at positions \[11, 0\]; .* room for 12",
+        ),
         ({"nonpad_kv_seqlen": np.array([13, 4])}, r"'nonpad_kv_seqlen' says that \[13, 4\] tokens count"),
         ({"nonpad_kv_seqlen": np.array([7, 2])}, r"'nonpad_kv_seqlen' says that \[7, 2\] tokens count"),
     ],
@@ -143,4 +148,3 @@ def test_masks_that_are_made_of_the_keys_themselves_leave_attention_to_onnxrunti
     program = assert_same_as_onnxruntime(model, feeds)
     reasons = {placement.reason for placement in program.placements if placement.op == "Softmax"}
     assert reasons == {"what it adds to its scores is made of its own cache"}
-    assert any(isinstance(part, RegionProgram) for part in program.parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 
+import decoder_nets
 import numpy as np
 import onnx
 import pytest
@@ -107,6 +108,16 @@ def test_every_step_is_onnxruntimes(spelling: str, prompts: list[list[int]]) -> 
 def test_sequences_of_different_lengths_get_onnxruntimes_tokens(spelling: str) -> None:
     wanted = list(decoder_of(spelling).generate(PROMPTS, 8))
     assert list(decoder_on(spelling, program_of(spelling)).generate(PROMPTS, 8)) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spelling", ["llama", "gpt2"])
+def test_two_hundred_tokens_are_onnxruntimes(spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder_nets, "POSITIONS", 256)
+    model = decoder(spelling)
+    tokens = [list(Decoder(model, 1, backend=backend).generate([7, 3], 200)) for backend in ("cpu", "onnxruntime")]
+    assert tokens[0] == tokens[1]
+    assert len(set(tokens[0])) > 2
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
