@@ -89,8 +89,15 @@ def multi_query() -> DecoderNet:
     x, mask = net.embedded(), net.added_mask()
     for layer in range(LAYERS):
         h = layer_norm(net, x)
-        parts = net.op("Split", net.linear(h, WIDTH + 2 * DEPTH), net.ints(WIDTH, DEPTH, DEPTH), axis=2, outputs=3)
-        q, k, v = (net.parted(part, heads) for part, heads in zip(parts, (HEADS, 1, 1), strict=True))
+        qkv = net.linear(h, WIDTH + 2 * DEPTH)
+        shape = net.op("Concat", net.size(qkv, 0), net.size(qkv, 1), net.ints(HEADS + 2, DEPTH), axis=0)
+        parted = net.op("Reshape", qkv, shape)
+        q = net.op("Transpose", net.op("Slice", parted, net.ints(0), net.ints(-2), net.ints(2)), perm=[0, 2, 1, 3])
+        by_head = net.op("Transpose", parted, perm=[2, 0, 1, 3])
+        k, v = (
+            net.op("Transpose", net.op("GatherND", by_head, net.constant([[place]], dtype=np.int64)), perm=[1, 0, 2, 3])
+            for place in (-2, -1)
+        )
         q, k = (net.rotated(part, cos, sin) for part in (q, k))
         keys, values = net.appended(layer, k, v)
         scores = net.op("Div", net.op("MatMul", q, net.op("Transpose", keys, perm=[0, 1, 3, 2])), net.constant(4.0))
