@@ -24,8 +24,9 @@ Dense against Sparse Wide at equal FLOPs on scikit-learn's digits, trained with 
 Test accuracy of the written file in %, mean ± standard deviation over {runs} seeds. In brackets: the number of
 seeds above dense with the same seed:
 
-{digits} The [notes](notes.md) discuss these figures. [digits.json](digits.json) has every run, including those that
-chose the rates.
+{digits}
+The [notes](notes.md) discuss these figures. [digits.json](digits.json) has every run, including those that chose the
+rates.
 
 There are 600 training images, shifted by up to one pixel, 300 for validation (both drawn by seed from 900), and 897 for
 the test. The network has four convolutions with BatchNormalization, of w, 2w, 2w and 2w channels, and a classifier.
