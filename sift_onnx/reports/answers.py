@@ -70,7 +70,7 @@ def _cost(documents: Sequence[Document[TransformReport]]) -> Iterator[Answer]:
         yield Answer(
             topic="cost",
             figure=what,
-            detail=f"{name}: {before:,} before, {after:,} after; {totals.search_space:,} weights under masks.",
+            detail=f"{name}: {before:,} before, {after:,} after; {totals.search_space:,} masked weights.",
         )
 
 
@@ -87,8 +87,8 @@ def _accuracy(documents: Sequence[Document[TrainReport]]) -> Iterator[Answer]:
         topic="accuracy",
         figure=f"{100 * (best.mean - dense.mean):+.2f} points",
         detail=(
-            f"{best.name}: {best.mean:.2%}{chosen}; {dense.name}: {dense.mean:.2%}. Both {dense.steps:,} steps, "
-            f"{best.cost:,} and {dense.cost:,} MACs an example; {runs}."
+            f"{best.name}: {best.mean:.2%}{chosen}; {dense.name}: {dense.mean:.2%}. {dense.steps:,} steps each, "
+            f"{best.cost:,} and {dense.cost:,} MACs per example; {runs}."
         ),
     )
 
@@ -136,7 +136,7 @@ def _compared(report: BenchmarkReport, run: BenchmarkRun, other: BenchmarkRun, t
         figure=f"{how} {than}" if how != "as fast" else f"as fast {than.replace('than', 'as', 1)}",
         detail=(
             f"{run.label}: {_ms(run)}; {other.label}: {_ms(other)}. Batch {run.batch}, "
-            f"{run.threads} thread{'s' * (run.threads != 1)}, measured in turns."
+            f"{run.threads} thread{'s' * (run.threads != 1)}, interleaved."
         ),
     )
 
@@ -153,13 +153,12 @@ def _simulated(report: SimulationReport) -> Iterator[Answer]:
         if value is None:
             continue
         low, high = getattr(speedup.bands, key) or (value, value)
-        band = f" {low:.2f} to {high:.2f} times its speed, by what is not published of it." if low != high else ""
+        band = f" Over its unpublished parameters: {low:.2f} to {high:.2f} times as fast." if low != high else ""
         how = factor_text(1 / value)
         yield Answer(
             topic="simulated",
             figure=f"{how} {than}" if how != "as fast" else f"as fast {than.replace('than', 'as', 1)}",
             detail=(
-                f"{Path(report.model).name}, {what} at batch {report.batch} on a model of the machine "
-                f"{report.preset}.{band}"
+                f"{Path(report.model).name}, {what} at batch {report.batch} on a model of {report.preset}.{band}"
             ),
         )
