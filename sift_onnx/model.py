@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,14 @@ from sift_onnx.model_files.storage import (
 )
 from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records, text_of_masks
 
-__all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
+if TYPE_CHECKING:
+    import onnx_ir
 
-ModelLike = Union[str, Path, bytes, onnx.ModelProto, gs.Graph, "Model", Any]
+__all__ = ["MASKS_KEY", "Model", "ModelLike", "OtherModel", "Storage", "as_kind_of", "load", "masks", "save"]
+
+ModelLike = Union[str, Path, bytes, onnx.ModelProto, gs.Graph, "onnx_ir.Model", "Model"]
+# What functions that rewrite return as the kind that they were given.
+OtherModel = TypeVar("OtherModel", bytes, onnx.ModelProto, gs.Graph, "onnx_ir.Model")
 
 
 @dataclass
@@ -267,6 +272,10 @@ def _from_onnx_ir(source: Any) -> Model:
     return _from_proto(onnx_ir.to_proto(source), files)
 
 
+@overload
+def as_kind_of(source: str | Path | Model, model: Model) -> Model: ...
+@overload
+def as_kind_of(source: OtherModel, model: Model) -> OtherModel: ...
 def as_kind_of(source: ModelLike, model: Model) -> Any:
     """``model`` as the kind of model that ``source`` is; a Model where that is a path."""
     if isinstance(source, bytes):
