@@ -158,7 +158,5 @@ def _simulated(report: SimulationReport) -> Iterator[Answer]:
         yield Answer(
             topic="simulated",
             figure=f"{how} {than}" if how != "as fast" else f"as fast {than.replace('than', 'as', 1)}",
-            detail=(
-                f"{Path(report.model).name}, {what} at batch {report.batch} on a model of {report.preset}.{band}"
-            ),
+            detail=(f"{Path(report.model).name}, {what} at batch {report.batch} on a model of {report.preset}.{band}"),
         )
