@@ -88,8 +88,9 @@ def readme_cost(rows: Rows) -> str:
     """The sentences of the README about latency."""
     dense, same = ([row[other].ratio for row in rows.values() if other in row] for other in (DENSE, SAME_FILE))
     return (
-        f"takes {min(dense):.1f} to {max(dense):.1f} times as long in our [measurements](benchmarks/cpu_runtime/README.md). "
-        f"On the same file, onnxruntime\ntakes {1 / max(same):.1f} to {1 / min(same):.1f} times as long as sift-onnx."
+        f"takes {min(dense):.1f} to {max(dense):.1f} times as long in our "
+        "[measurements](benchmarks/cpu_runtime/README.md). On the same file, onnxruntime\n"
+        f"takes {1 / max(same):.1f} to {1 / min(same):.1f} times as long as sift-onnx."
     )
 
 
