@@ -1,4 +1,4 @@
-# make demo    install, then in four minutes: transform, train, compare, time, simulate, and a page of charts
+# make demo    install, then in two minutes: transform, train, compare, time, simulate, and a page of charts
 # make test    install, then run the tests that take a few minutes in total
 # make test-all    run the longer tests too: documents, sanitizers, other compilers, whole architectures
 # make reproduce    repeat figures and tables of the paper on Fashion-MNIST, within 90 minutes; DATA=DIR has its IDX files

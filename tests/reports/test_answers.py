@@ -38,7 +38,7 @@ def test_accuracy_is_compared_at_equal_cost_over_repetitions() -> None:
     (answer,) = answers(documents)
     assert (answer.topic, answer.figure) == ("accuracy", "+4.00 points")
     assert "wide 75% rigl: 95.00%" in answer.detail
-    assert "means of 2 and 2 runs" in answer.detail
+    assert "means of 2 runs each" in answer.detail
 
 
 def test_a_loss_is_said_as_plainly_as_a_gain() -> None:
