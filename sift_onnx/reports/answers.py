@@ -80,10 +80,10 @@ def _accuracy(documents: Sequence[Document[TrainReport]]) -> Iterator[Answer]:
         return
     dense, best = gain
     rivals = sum(not g.dense and g.steps == best.steps for g in groups)
-    counts = [len(dense.values), len(best.values)]
-    runs = "one run each" if max(counts) == 1 else f"means of {counts[0]} and {counts[1]} runs"
-    if min(counts) == max(counts) > 1:
-        runs = f"means of {counts[0]} runs each"
+    of_dense, of_best = len(dense.values), len(best.values)
+    runs = f"means of {of_dense} and {of_best} runs"
+    if of_dense == of_best:
+        runs = f"means of {of_best} runs each" if of_best > 1 else "one run each"
     chosen = f", the best of {rivals} with masks" if rivals > 1 else ""
     yield Answer(
         topic="accuracy",
@@ -108,7 +108,8 @@ def _evaluated(report: EvaluationReport) -> Iterator[Answer]:
             topic="accuracy",
             figure=text,
             detail=(
-                f"{model} against {baseline} on {' and '.join(backends)}; {report.examples:,} examples of {report.data}."
+                f"{model} against {baseline} on {' and '.join(backends)}; "
+                f"{report.examples:,} examples of {report.data}."
             ),
         )
 
