@@ -95,6 +95,12 @@ class Model:
             "pass a path, an onnx.ModelProto or its bytes, an onnx_graphsurgeon.Graph or an onnx_ir.Model"
         )
 
+    def __repr__(self) -> str:
+        """One line, where a graph would print all its nodes."""
+        nodes, masked = len(self.graph.nodes), len(self.masked())
+        file = "" if self.path is None else f"{str(self.path)!r}, "
+        return f"Model({file}opset {self.graph.opset}, {nodes:,} nodes, {masked:,} masked weights)"
+
     def copy(self) -> Model:
         """A model that can be edited without changing this one; values of constants are shared."""
         return Model(copy_graph(self.graph), dict(self.metadata), self.origin, self.path)
