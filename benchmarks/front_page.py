@@ -80,7 +80,7 @@ def readme_table(digits: Mapping[str, Any], processor: Processor, rows: Rows) ->
     table = pages.table(["", "dense original", "Sparse Wide, same MACs"], lines)
     return (
         f"{table}\nDigits: mean and standard deviation of {len(dense)} trainings of {digits['epochs']} epochs "
-        f"({digits['date']}). Latency: {run.threads} cores of an\n{processor.processor} ({run.date}).\n"
+        f"({digits['date']}). Latency: {run.threads} cores of an\n{processor.processor}, {run.date}.\n"
     )
 
 
