@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, overload
 
+import onnx_graphsurgeon as gs
+
 from sift_onnx.errors import MaskWarning, SiftError, UsageError
 from sift_onnx.model import Model, ModelLike, OtherModel, as_kind_of
 from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
@@ -48,6 +50,17 @@ def transform(
     recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
     **options: Any,
 ) -> OtherModel: ...
+@overload
+def transform(
+    model: gs.Graph,
+    *,
+    wide: float | str | None = None,
+    parallel: float | str | None = None,
+    factorized: float | str | None = None,
+    doped: float | str | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
+    **options: Any,
+) -> gs.Graph: ...
 def transform(
     model: ModelLike,
     *,

@@ -36,11 +36,11 @@ from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records, text_of_mask
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["MASKS_KEY", "Model", "ModelLike", "OtherModel", "Storage", "as_kind_of", "load", "masks", "save"]
+__all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
 ModelLike = Union[str, Path, bytes, onnx.ModelProto, gs.Graph, "onnx_ir.Model", "Model"]
-# What functions that rewrite return as the kind that they were given.
-OtherModel = TypeVar("OtherModel", bytes, onnx.ModelProto, gs.Graph, "onnx_ir.Model")
+# What functions that rewrite return as the kind that they were given; a graph comes last, since it has no types.
+OtherModel = TypeVar("OtherModel", bytes, onnx.ModelProto, "onnx_ir.Model")
 
 
 @dataclass
@@ -282,6 +282,8 @@ def _from_onnx_ir(source: Any) -> Model:
 def as_kind_of(source: str | Path | Model, model: Model) -> Model: ...
 @overload
 def as_kind_of(source: OtherModel, model: Model) -> OtherModel: ...
+@overload
+def as_kind_of(source: gs.Graph, model: Model) -> gs.Graph: ...
 def as_kind_of(source: ModelLike, model: Model) -> Any:
     """``model`` as the kind of model that ``source`` is; a Model where that is a path."""
     if isinstance(source, bytes):
