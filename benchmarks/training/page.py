@@ -64,8 +64,8 @@ Requirements beyond the extra `[train]`: `pip install scikit-learn matplotlib`.
     {steps_command}
     python benchmarks/training/page.py
 
-The first three commands measure, the fourth writes this page and its chart. Figures of `round_trip.py` and
-`mask_updates.py` are in the [notes](notes.md).
+The first three commands measure, the fourth writes this page and its chart. Figures of `round_trip.py`,
+`mask_updates.py` and `kernel_choices.py` are in the [notes](notes.md).
 """
 
 
