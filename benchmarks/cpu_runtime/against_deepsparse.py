@@ -174,10 +174,10 @@ def main() -> None:
                 for row in measuring.rows(case.make(folder, sparsity), batches):
                     rows.append({"model": name} | row | {"at_most": case.at_most})
                     print(*rows[-1].values(), sep=" | ", flush=True)
+                    if arguments.results:  # what has been measured is not lost
+                        pages.write(arguments.results, rows)
     if rows:
         print(f"geometric mean {statistics.geometric_mean(row['to_deepsparse'] for row in rows):.2f} of {len(rows)}")
-    if arguments.results:
-        pages.write(arguments.results, rows)
 
 
 if __name__ == "__main__":
