@@ -34,7 +34,8 @@ class Wide(WideSettings):
     """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.
 
     1. Nodes in training mode are put into inference mode (:class:`InferenceMode`), local functions are inlined
-       (:class:`InlineFunctions`), parameters that nodes make become initializers (:class:`LiftConstants`), merged
+       (:class:`InlineFunctions`), parameters that nodes make become initializers (:class:`LiftConstants`; with
+       ``init="embed"`` also weights that nodes compute), merged
        initializers are separated (:class:`UnshareInitializers`), look-ups of whole tensors become reshapes
        (:class:`RestoreViews`).
     2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
@@ -77,7 +78,8 @@ class Wide(WideSettings):
             reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"
             plan = unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, start).to_dict())
-        copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews())
+        lift = LiftConstants(computed=embeds)
+        copy = prepared(model, InlineFunctions(), lift, UnshareInitializers(), RestoreViews())
         if embeds:
             spell_fused_normalizations(copy.graph)
         warnings = folding_warnings(copy, self.init)

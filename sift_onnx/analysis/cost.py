@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 from msgspec.structs import replace
 
 from sift_onnx.analysis.active_zeros import ActiveZeros, active_zero_warnings
-from sift_onnx.analysis.axis_system import Size
+from sift_onnx.analysis.axes.sizes import Size
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.analysis.quantized_layers import QuantizedLayer, quantized_layers

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.analysis.axis_reshape import aligned_groups
+from sift_onnx.analysis.axes.reshape import aligned_groups
 from sift_onnx.feature_maps.context import FeatureMapContext
 from sift_onnx.feature_maps.findings import Extent
 from sift_onnx.graphs.constants import array_of, constant_values
