@@ -139,7 +139,7 @@ _PRE_NORM = (
     _decoder("GPTJ", rotary_dim=8),
     _decoder("GPTNeo", attention_types=[[["global", "local"], 1]]),
     _decoder("OPT", ffn_dim=192, word_embed_proj_dim=96),
-    _encoder("ModernBert", "pre-norm"),
+    _encoder("ModernBert", "pre-norm", pad_token_id=0),
     *(
         transformers_model(
             "pre-norm", model, "T5Config", inputs, d_model=96, d_kv=24, d_ff=192, num_layers=2, num_heads=4, **_WORDS
@@ -169,7 +169,7 @@ _PRE_NORM = (
     _images("Segformer", depths=[1, 1, 1, 1]),
     _images("MobileViT", image_size=64),
     _images("ConvNext", depths=[1, 1, 2, 1], hidden_sizes=[32, 64, 96, 128]),
-    _images("Swin", image_size=64, window_size=4, embed_dim=48, depths=[1, 2, 1, 1]),
+    _images("Swin", image_size=64, patch_size=2, window_size=4, embed_dim=48, depths=[1, 2, 1, 1]),
 )
 
 _OTHERS = (
