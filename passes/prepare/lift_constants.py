@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -36,6 +36,7 @@ class LiftConstants(Pass):
 
     name: ClassVar[str] = "lift-constants"
 
+    _: KW_ONLY
     computed: Annotated[bool, "also store weights that nodes compute from constants alone"] = False
 
     def call(self, model: Model) -> PassResult:

@@ -84,13 +84,17 @@ def _sliced(ctx: FeatureMapContext, i: int, output: int, mask: Mask) -> Mask | N
     x, out = ctx.input(0), ctx.output()
     placed = mask
     for axis, part in zip(x, out, strict=True):
-        if axis.old == part.old and axis.new == part.new:
-            continue
-        start = ctx.slice_start(axis.axis)
-        if start is None:
+        taken = ctx.slice_places(axis.axis)
+        if taken is None:
             return None
-        before = start * axis.new // axis.old if axis.grows else start
-        wide = _placed_in([*placed.shape], axis.axis, axis.new, np.arange(before, before + part.new), placed)
+        if taken == range(axis.old):
+            continue
+        places = np.asarray(taken)
+        if axis.grows:
+            # A rule has seen to it that it takes all in a row.
+            before = taken.start * axis.new // axis.old
+            places = np.arange(before, before + part.new)
+        wide = _placed_in([*placed.shape], axis.axis, axis.new, places, placed)
         if wide is None:
             return None
         placed = wide

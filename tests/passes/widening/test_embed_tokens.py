@@ -49,7 +49,18 @@ def first_state(net: Net) -> None:
     net.tokens_end(layer_norm(net, x), WIDTH)
 
 
-@pytest.mark.parametrize("block", [looked_up, tied, class_token, number_of_channels, first_state])
+def merged_patches(net: Net) -> None:
+    """Every other token beside its neighbour, as Swin transformers merge patches; and all of them from the end."""
+    x = net.op("Concat", net.weight(1, 1, WIDTH, fan_in=1), net.tokens(WIDTH, LENGTH), axis=1)
+    x = net.op("Slice", x, net.constant([-1]), net.constant([-100]), net.constant([1]), net.constant([-1]))
+    ends = [net.constant([n]) for n in (100, 1, 2)]
+    pairs = [net.op("Slice", x, net.constant([first]), *ends) for first in (0, 1)]
+    joined = net.op("Concat", *pairs, axis=2)
+    scale, shift = around_one(net, 2 * WIDTH), bias(net, 2 * WIDTH)
+    net.tokens_end(net.op("LayerNormalization", joined, scale, shift, axis=-1), 2 * WIDTH)
+
+
+@pytest.mark.parametrize("block", [looked_up, merged_patches, tied, class_token, number_of_channels, first_state])
 def test_a_block_keeps_its_outputs(block: Callable[[Net], None]) -> None:
     net = net_of(block)
     embedded(net.model(), net.feeds)
