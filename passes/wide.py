@@ -34,8 +34,7 @@ class Wide(WideSettings):
     """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.
 
     1. Nodes in training mode are put into inference mode (:class:`InferenceMode`), local functions are inlined
-       (:class:`InlineFunctions`), parameters that nodes make become initializers (:class:`LiftConstants`; with
-       ``init="embed"`` also weights that nodes compute), merged
+       (:class:`InlineFunctions`), parameters that nodes make become initializers (:class:`LiftConstants`), merged
        initializers are separated (:class:`UnshareInitializers`), look-ups of whole tensors become reshapes
        (:class:`RestoreViews`).
     2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
@@ -78,8 +77,7 @@ class Wide(WideSettings):
             reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"
             plan = unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, start).to_dict())
-        lift = LiftConstants(computed=embeds)
-        copy = prepared(model, InlineFunctions(), lift, UnshareInitializers(), RestoreViews())
+        copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews())
         if embeds:
             spell_fused_normalizations(copy.graph)
         warnings = folding_warnings(copy, self.init)

@@ -16,7 +16,7 @@ from verdicts import NOTABLE
 from sift_onnx.analysis.cost import inspect
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model
-from sift_onnx.passes import LiftConstants, Wide
+from sift_onnx.passes import Wide
 from sift_onnx.shapes.random_inputs import Feeds
 
 __all__ = ["Outputs", "grow", "run"]

@@ -90,7 +90,7 @@ _PER_CHANNEL = (
     ),
     _each("efficientformer_l1", 224),
     _each("resmlp_12_224", blocks=2, img_size=64),
-    _images("EfficientNet", "per-channel", hidden_dim=320, depth_coefficient=0.3, width_coefficient=0.5),
+    _images("EfficientNet", "per-channel", hidden_dim=640, depth_coefficient=0.3, width_coefficient=0.5),
     _images("MobileNetV2", "per-channel", depth_multiplier=0.5, image_size=64),
 )
 

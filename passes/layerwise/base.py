@@ -81,8 +81,7 @@ class LayerwisePass(SparsifyingPass):
             return self.unchanged(model, "transformed before, with these settings", start)
         if self.is_identity():
             return self.unchanged(model, self.why_identity(), start)
-        lift = LiftConstants(computed=self.init != "random")
-        copy = prepared(model, InlineFunctions(), lift, UnshareInitializers())
+        copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers())
         warnings = folding_warnings(copy, self.init)
         analysis = analyze(copy, self.input_shapes)
         chosen = self.choose_layers(copy, analysis)

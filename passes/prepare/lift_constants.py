@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -13,7 +13,6 @@ from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
 from sift_onnx.operators.weight_operands import FOLDABLE
 from sift_onnx.passes.base import Pass, PassResult
-from sift_onnx.passes.prepare.computed_weights import computed_weights, store
 
 __all__ = ["LiftConstants"]
 
@@ -28,30 +27,21 @@ class LiftConstants(Pass):
     Models that were saved without their weights, and some old exporters, make parameters with ConstantOfShape nodes.
 
     Requires: nothing. Ensures: the same outputs.
-
-    Attributes:
-        computed: also store the weights of layers that nodes compute from stored ones, under a norm of the weight for
-            instance. Whoever trains the result trains these weights, and no longer what they were computed from.
     """
 
     name: ClassVar[str] = "lift-constants"
 
-    _: KW_ONLY
-    computed: Annotated[bool, "also store weights that nodes compute from constants alone"] = False
-
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report lists the new initializers."""
         names = [node.outputs[0].name for node in model.graph.nodes if _is_parameter(node)]
-        weights = computed_weights(model) if self.computed else []
-        if not names and not weights:
+        if not names:
             return PassResult(model, False, {"lifted": []})
         copy = model.copy()
-        stored = store(copy.graph, weights)
         for node in copy.graph.nodes:
             if node.op == "ConstantOfShape" and node.outputs[0].name in names:
                 _lift(node)
         copy.graph.nodes = [node for node in copy.graph.nodes if node.op != "ConstantOfShape" or node.outputs]
-        return PassResult(copy, True, {"lifted": [*names, *stored]})
+        return PassResult(copy, True, {"lifted": names})
 
 
 def _is_parameter(node: gs.Node) -> bool:
