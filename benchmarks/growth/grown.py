@@ -51,7 +51,7 @@ def grow(path: Path, feeds: Sequence[Feeds], sparsity: str, scratch: Path) -> di
         original = Model.load(path)
         result = Wide(sparsity, init="embed", input_shapes=shapes)(original)
         result.model.save(scratch, force=True)
-        row |= _costs(original, scratch, shapes, result.report)
+        row |= _costs(path, scratch, shapes, result.report)
         before, after = [run(path, f) for f in feeds], [run(scratch, f) for f in feeds]
         row["error"] = _largest(before, after)
         row["moves"] = _largest(before, [run(path, _moved(f)) for f in feeds])
@@ -111,11 +111,10 @@ def _difference(expected: Outputs, found: Outputs) -> float:
     return worst
 
 
-def _costs(original: Model, grown: Path, shapes: Shapes, report: Mapping[str, Any]) -> dict[str, Any]:
+def _costs(path: Path, grown: Path, shapes: Shapes, report: Mapping[str, Any]) -> dict[str, Any]:
     """Multiply-accumulates as the grown file itself has them, and what its report says of widths."""
     # Layers whose weights nodes compute are layers.
-    stored = LiftConstants(computed=True)(original).model
-    before, after = inspect(stored, shapes).layers, inspect(grown, shapes).layers
+    before, after = inspect(path, shapes).layers, inspect(grown, shapes).layers
     macs = sum(layer.macs for layer in before)
     learned = [layer for layer in report["layers"] if not layer["reason"].startswith("a fixed function")]
     grew = sum(layer["macs_before"] for layer in learned if layer["status"] == "sparse")
