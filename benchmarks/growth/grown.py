@@ -113,7 +113,6 @@ def _difference(expected: Outputs, found: Outputs) -> float:
 
 def _costs(path: Path, grown: Path, shapes: Shapes, report: Mapping[str, Any]) -> dict[str, Any]:
     """Multiply-accumulates as the grown file itself has them, and what its report says of widths."""
-    # Layers whose weights nodes compute are layers.
     before, after = inspect(path, shapes).layers, inspect(grown, shapes).layers
     macs = sum(layer.macs for layer in before)
     learned = [layer for layer in report["layers"] if not layer["reason"].startswith("a fixed function")]
