@@ -209,7 +209,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("sparsity", ["0.5", "0.75", "0.9"])
+@pytest.mark.parametrize("sparsity", ["0.5", "0.75", pytest.param("0.9", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_block_keeps_its_outputs(block: Callable[[Net], None], sparsity: str) -> None:
     net = net_of(block, opset=21)
