@@ -118,7 +118,7 @@ def _layer(spec: QuantizedMatmul, x: Any) -> Array:
     if zero is None:
         x, own, zero = x
         scale = scale * own
-    weights = spec.weights.differences().astype(np.float64)
+    weights = spec.weights.values().astype(np.float64)
     bias = np.zeros(spec.weights.rows) if spec.bias is None else spec.bias
     centred = x.astype(np.float64) - zero
     if isinstance(spec, QuantizedConv):

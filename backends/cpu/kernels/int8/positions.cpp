@@ -47,13 +47,19 @@ PlainBlock PlainPositions::block(std::int64_t number) {
   const bool in_lanes = layout_ == Layout::nchw_n16;
   const std::int64_t first = number * kQuadBlock;
   const std::int64_t count = std::min(kQuadBlock, position_count(shape_) - first);
-  bool contiguous = true;
-  Walk walk(shape_, first);
-  for (std::int64_t i = 0; i < count; ++i, walk.step()) {
-    const std::int64_t pixel = walk.y * shape_.w + walk.x;
-    lanes_[i] = in_lanes ? (walk.image / kLanes * shape_.c * pixels + pixel) * kLanes + walk.image % kLanes
-                         : walk.image * shape_.c * pixels + pixel;
-    contiguous = contiguous && lanes_[i] == lanes_[0] + i;
+  const std::int64_t image = first / pixels;
+  // Of one image, or sixteen images of one pixel in their lanes.
+  const bool contiguous = in_lanes ? pixels == 1 : shape_.c == 1 || image == (first + count - 1) / pixels;
+  if (contiguous) {
+    const std::int64_t place = image * shape_.c * pixels + first % pixels;
+    for (std::int64_t i = 0; i < count; ++i) lanes_[i] = place + i;
+  } else {
+    Walk walk(shape_, first);
+    for (std::int64_t i = 0; i < count; ++i, walk.step()) {
+      const std::int64_t pixel = walk.y * shape_.w + walk.x;
+      lanes_[i] = in_lanes ? (walk.image / kLanes * shape_.c * pixels + pixel) * kLanes + walk.image % kLanes
+                           : walk.image * shape_.c * pixels + pixel;
+    }
   }
   return {.lanes = lanes_,
           .count = count,

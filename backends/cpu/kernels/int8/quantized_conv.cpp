@@ -24,6 +24,14 @@ std::vector<float> spread(std::vector<float> multipliers, std::int64_t rows) {
   return multipliers;
 }
 
+// Whether what becomes of any sum is below 2^31 before it is rounded, which generated code counts on.
+bool fit_words(const std::vector<float>& multipliers, const QuadAddition& addition) {
+  constexpr float kMostFactor = 0x1p20F;
+  const auto is_small = [](float multiplier) { return std::abs(multiplier) < 1; };
+  return std::all_of(multipliers.begin(), multipliers.end(), is_small) && std::abs(addition.own_factor) < kMostFactor &&
+         std::abs(addition.other_factor) < kMostFactor;
+}
+
 }  // namespace
 
 QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers, std::uint8_t input_zero_point,
@@ -33,9 +41,8 @@ QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers
       input_zero_point_(input_zero_point),
       zero_point_(zero_point),
       range_(range),
-      addition_(addition) {
-  if (addition_) addition_->factors();  // throws
-}
+      addition_(addition),
+      fits_words_(fit_words(multipliers_, addition_ ? addition_->factors() : QuadAddition{})) {}
 
 OtherSizes QuantizedConv::other_sizes(const Shape& in) const {
   if (!addition_) return {};
@@ -62,22 +69,18 @@ void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, c
                                    .out = bytes + at});
   };
   // The same, for code that does it.
-  const auto low = static_cast<float>(addition_ ? 0 : range_.low);
-  const auto high = static_cast<float>(addition_ ? 255 : range_.high);
-  const std::uint32_t repeated = zero_point_ * 0x01010101U;
   const QuadOutput quads{.multipliers = multipliers_.data(),
-                         .low = low - zero_point,
-                         .high = high - zero_point,
-                         .zero_point = static_cast<std::int32_t>(addition_ ? zero_point_ : repeated),
+                         .zero_point = zero_point_,
                          .other = addition_ ? reinterpret_cast<const std::byte*>(other) : nullptr,
                          .own_factor = addition.own_factor,
                          .other_factor = addition.other_factor,
                          .shift = addition.shift,
-                         .sum_low = static_cast<float>(range_.low),
-                         .sum_high = static_cast<float>(range_.high),
+                         .low = range_.low,
+                         .high = range_.high,
                          .out = reinterpret_cast<std::byte*>(out),
                          .block_bytes = step};
-  product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), input_zero_point_, requantize, &quads);
+  product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), input_zero_point_, requantize,
+               fits_words_ ? &quads : nullptr);
 }
 
 DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,

@@ -40,6 +40,7 @@ class QuantizedConv final : public Op {
   std::uint8_t zero_point_;
   ByteRange range_;
   std::optional<ScaledAddition> addition_;
+  bool fits_words_;
 };
 
 // multiplier sum + bias, clamped: ConvInteger and MatMulInteger with what scales their result. Without an input zero

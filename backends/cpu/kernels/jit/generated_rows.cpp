@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/microarchitecture.h"
 #include "base/op.h"
@@ -32,6 +33,40 @@ constexpr std::int32_t kLine = 64;
 constexpr VectorRegister kLow = kFirstOperand;
 constexpr VectorRegister kHigh = kFirstOperand + 1;
 
+// Adding this to a float of up to 22 bits, and taking it off again, rounds as an instruction does: half to even.
+constexpr float kRounding = 0x1.8p23F;
+
+// What making bytes of sums takes, as the pieces read it.
+struct QuadBytes {
+  QuadBytes() = default;
+  explicit QuadBytes(const QuadOutput& output)
+      : own_low(static_cast<float>(-output.zero_point)),
+        own_high(static_cast<float>(255 - output.zero_point)),
+        own_zero(static_cast<float>(output.zero_point) - kRounding),
+        own_factor(output.own_factor),
+        other_factor(output.other_factor),
+        shift(output.shift),
+        zero_words(output.zero_point * 0x00010001) {
+    for (int i = 0; i < kBlockBytes; ++i) places[i] = static_cast<std::uint8_t>(i % 4 * 4 + i / 4 % 4);
+    std::memset(low, output.low, sizeof(low));
+    std::memset(high, output.high, sizeof(high));
+  }
+
+  // Of bytes of four rows, each of four positions, those of each position.
+  alignas(kLine) std::uint8_t places[kBlockBytes] = {};
+  std::uint8_t low[kBlockBytes] = {};
+  std::uint8_t high[kBlockBytes] = {};
+  float own_low = 0;  // of a rounded product that something is added to, before its zero point is
+  float own_high = 0;
+  float rounding = kRounding;
+  float own_zero = 0;
+  float own_factor = 0;
+  float other_factor = 0;
+  float shift = 0;
+  std::int32_t zero_words = 0;
+  std::int32_t one_byte = 0xff;
+};
+
 // What a body and the pieces around it read.
 struct CodeCall {
   std::uintptr_t block;  // the operand of the first of all channels, which may lie before the panel
@@ -51,8 +86,8 @@ struct CodeCall {
   const std::byte* weights_ahead;
   float low;
   float high;
-  QuadOutput quads;  // multipliers are those of the group
-  std::int32_t low_byte = 0xff;
+  const float* multipliers;  // those of the group
+  QuadBytes quads;
 };
 
 Address field(std::size_t offset) { return {Pointer::call, static_cast<std::int32_t>(offset)}; }
@@ -157,18 +192,18 @@ class SharedCode {
 
   // Four rows become the bytes of a quad, from the last four to the first.
   static Finish write_quads(HostEmitter& code, bool adds) {
-    constexpr VectorRegister kOther = kFirstOperand;
-    constexpr VectorRegister kAdded = kFirstOperand + 1;
-    constexpr VectorRegister kShift = kFirstOperand + 2;
+    constexpr VectorRegister kPlaces = kFirstOperand;
+    constexpr VectorRegister kZero = kFirstOperand + 1;  // or what is added before
+    constexpr VectorRegister kOther = kFirstOperand + 2;
+    constexpr VectorRegister kAdded = kFirstOperand + 3;
     constexpr auto kMultipliers = Pointer::operands;
     const auto of_quads = [](std::size_t offset) { return field(offsetof(CodeCall, quads) + offset); };
     Finish finish{.begin = code.at(), .rows = {}};
     code.load(Pointer::place, field(offsetof(CodeCall, finish_place)));
-    code.load(kMultipliers, of_quads(offsetof(QuadOutput, multipliers)));
-    if (adds) {
-      code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
-      code.broadcast(kShift, of_quads(offsetof(QuadOutput, shift)));
-    }
+    code.load(kMultipliers, field(offsetof(CodeCall, multipliers)));
+    code.load(kPlaces, of_quads(offsetof(QuadBytes, places)));
+    if (adds) code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
+    code.broadcast(kZero, of_quads(adds ? offsetof(QuadBytes, shift) : offsetof(QuadBytes, zero_words)));
     code.jump(field(offsetof(CodeCall, finish_rows)));
     for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
       finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
@@ -178,28 +213,29 @@ class SharedCode {
         const VectorRegister sums = row + k;
         code.to_floats(sums, sums);
         code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
-        code.max(sums, sums, of_quads(offsetof(QuadOutput, low)));
-        code.min(sums, sums, of_quads(offsetof(QuadOutput, high)));
-        code.to_ints(sums, sums);
         if (adds) {
-          code.add_int(sums, sums, of_quads(offsetof(QuadOutput, zero_point)));
-          code.to_floats(sums, sums);
-          code.shift_right(kAdded, kOther, 8 * k);
-          code.mask_ints(kAdded, kAdded, field(offsetof(CodeCall, low_byte)));
+          code.max(sums, sums, of_quads(offsetof(QuadBytes, own_low)));
+          code.min(sums, sums, of_quads(offsetof(QuadBytes, own_high)));
+          code.add_float(sums, sums, of_quads(offsetof(QuadBytes, rounding)));
+          code.add_float(sums, sums, of_quads(offsetof(QuadBytes, own_zero)));
+          const VectorRegister bytes = k == 0 ? kOther : kAdded;
+          if (k > 0) code.shift_right(kAdded, kOther, 8 * k);
+          if (k < 3) code.mask_ints(kAdded, bytes, of_quads(offsetof(QuadBytes, one_byte)));
           code.to_floats(kAdded, kAdded);
-          code.multiply_then_add(kAdded, kShift, of_quads(offsetof(QuadOutput, other_factor)));
-          code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadOutput, own_factor)));
-          code.max(sums, sums, of_quads(offsetof(QuadOutput, sum_low)));
-          code.min(sums, sums, of_quads(offsetof(QuadOutput, sum_high)));
-          code.to_ints(sums, sums);
+          code.multiply_then_add(kAdded, kZero, of_quads(offsetof(QuadBytes, other_factor)));
+          code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadBytes, own_factor)));
         }
-        // No carry goes from one byte to the next: each is in [0, 255] in the end.
-        if (k > 0) {
-          code.shift_left(sums, sums, 8 * k);
-          code.add_ints(row, row, sums);
-        }
+        code.to_ints(sums, sums);
       }
-      if (!adds) code.add_int(row, row, of_quads(offsetof(QuadOutput, zero_point)));
+      // Packing saturates, so that nothing has to be compared before.
+      for (const VectorRegister pair : {row, row + 2}) {
+        code.pack_words(pair, pair, pair + 1);
+        if (!adds) code.add_words(pair, pair, kZero);
+      }
+      code.pack_bytes(row, row, row + 2);
+      code.max_bytes(row, row, of_quads(offsetof(QuadBytes, low)));
+      code.min_bytes(row, row, of_quads(offsetof(QuadBytes, high)));
+      code.shuffle_bytes(row, row, kPlaces);
       code.store_aligned({Pointer::place, place}, row);
     }
     code.finish();
@@ -422,7 +458,7 @@ void rows_generated(const RowsArgs& args) {
   call.taps = args.taps;
   call.low = direct.low;
   call.high = direct.high;
-  if (args.quads != nullptr) call.quads = *args.quads;
+  if (args.quads != nullptr) call.quads = QuadBytes(*args.quads);
   const std::uintptr_t first_block =
       reinterpret_cast<std::uintptr_t>(args.panel) - static_cast<std::uintptr_t>(args.first_channel) * kBlockBytes;
   for (std::int64_t row = args.row_begin; row < args.row_end; row += args.group_rows) {
@@ -445,7 +481,7 @@ void rows_generated(const RowsArgs& args) {
       const SharedCode::Finish& finish = is_direct  ? shared.to_output(direct.non_temporal, direct.residual != nullptr)
                                          : to_quads ? shared.to_quads(args.quads->other != nullptr)
                                                     : shared.to_sums();
-      if (to_quads) call.quads.multipliers = args.quads->multipliers + row;
+      if (to_quads) call.multipliers = args.quads->multipliers + row;
       call.weights = reinterpret_cast<const std::byte*>(begin->weights) + kWeightReach;
       call.units = static_cast<std::uint64_t>(end - begin);
       call.body = begin->body;

@@ -155,4 +155,28 @@ inline void max_taps(const std::uint8_t* taps, std::int64_t count, std::int64_t 
   }
 }
 
+inline void sum_positions(const SumPositionsArgs& args) {
+  const std::int64_t end = args.first + args.count;
+  Words totals[kQuad]{};
+  for (std::int64_t block = args.first / kQuadBlock; block * kQuadBlock < end; ++block) {
+    const std::uint8_t* const from = args.in + block * args.block_bytes;
+    const std::int64_t low = args.first - block * kQuadBlock;
+    const std::int64_t high = end - block * kQuadBlock;
+    for (std::int64_t lane = 0; lane < kQuadBlock; lane += kWordLanes) {
+      if (lane >= low && lane + kWordLanes <= high) {
+        const Words words = load_words(from + lane * kQuad);
+#pragma GCC unroll 4
+        for (int k = 0; k < kQuad; ++k) totals[k] += words >> (8 * k) & 0xffU;
+        continue;
+      }
+      for (std::int64_t own = lane < low ? low : lane; own < lane + kWordLanes && own < high; ++own) {
+        for (std::int64_t k = 0; k < kQuad; ++k) args.sums[k] += from[own * kQuad + k];
+      }
+    }
+  }
+  for (int k = 0; k < kQuad; ++k) {
+    for (int lane = 0; lane < kWordLanes; ++lane) args.sums[k] += static_cast<std::int32_t>(totals[k][lane]);
+  }
+}
+
 }  // namespace sift::cpu::SIFT_ISA

@@ -84,6 +84,15 @@ struct GatherTapsArgs {
   std::uint8_t* out;
 };
 
+// Sums of each of four channels over adjacent positions.
+struct SumPositionsArgs {
+  const std::uint8_t* in;      // the quad, in the first block of all positions
+  std::ptrdiff_t block_bytes;  // from one block of positions to the next
+  std::int64_t first;          // position
+  std::int64_t count;
+  std::int32_t* sums;  // [4], which are added to
+};
+
 // One block of positions from or to plain values, channel by channel.
 struct PlainBlock {
   const std::int64_t* lanes;  // [16], of each position's first channel, in values
@@ -112,8 +121,11 @@ struct Int8Kernels {
   void (*requantize)(const RequantizeArgs&);
   void (*dequantize)(const DequantizeArgs&);
   void (*gather_taps)(const GatherTapsArgs&);
+  // [taps][16][4] of one to three channels to quads that taps share, see share.h.
+  void (*share_taps)(const std::uint8_t* taps, std::int64_t count, std::int64_t channels, std::uint8_t* out);
   // [taps][quads][16][4] to the maxima of each byte.
   void (*max_taps)(const std::uint8_t* taps, std::int64_t count, std::int64_t quads, std::uint8_t* out);
+  void (*sum_positions)(const SumPositionsArgs&);
   void (*quantize)(const float* in, const PlainBlock& block, float scale, float zero_point, std::uint8_t* out);
   void (*dequantize_bytes)(const std::uint8_t* in, const PlainBlock& block, float scale, std::int32_t zero_point,
                            float* out);
