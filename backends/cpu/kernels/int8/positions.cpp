@@ -105,13 +105,24 @@ void WindowReader::read(const Int8Kernels& kernels, const std::uint8_t* in, std:
   std::int32_t ys[kQuadBlock];
   std::int32_t xs[kQuadBlock];
   Walk walk(out_, block * kQuadBlock);
-  for (std::int64_t lane = 0; lane < kQuadBlock; ++lane, walk.step()) {
+  if (walk.x + kQuadBlock <= out_.w && walk.image < out_.n) {
     const std::int64_t y = walk.y * geometry_.stride_h - geometry_.pad_top;
     const std::int64_t x = walk.x * geometry_.stride_w - geometry_.pad_left;
-    const bool exists = walk.image < out_.n;
-    ys[lane] = exists ? static_cast<std::int32_t>(y) : kOutside;
-    xs[lane] = exists ? static_cast<std::int32_t>(x) : kOutside;
-    positions[lane] = exists ? static_cast<std::int32_t>((walk.image * in_.h + y) * in_.w + x) : 0;
+    const std::int64_t position = (walk.image * in_.h + y) * in_.w + x;
+    for (std::int64_t lane = 0; lane < kQuadBlock; ++lane) {
+      ys[lane] = static_cast<std::int32_t>(y);
+      xs[lane] = static_cast<std::int32_t>(x + lane * geometry_.stride_w);
+      positions[lane] = static_cast<std::int32_t>(position + lane * geometry_.stride_w);
+    }
+  } else {
+    for (std::int64_t lane = 0; lane < kQuadBlock; ++lane, walk.step()) {
+      const std::int64_t y = walk.y * geometry_.stride_h - geometry_.pad_top;
+      const std::int64_t x = walk.x * geometry_.stride_w - geometry_.pad_left;
+      const bool exists = walk.image < out_.n;
+      ys[lane] = exists ? static_cast<std::int32_t>(y) : kOutside;
+      xs[lane] = exists ? static_cast<std::int32_t>(x) : kOutside;
+      positions[lane] = exists ? static_cast<std::int32_t>((walk.image * in_.h + y) * in_.w + x) : 0;
+    }
   }
   kernels.gather_taps({.in = in,
                        .quads = quad_count(in_),

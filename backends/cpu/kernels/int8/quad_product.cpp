@@ -16,8 +16,11 @@
 namespace sift::cpu {
 namespace {
 
-// Blocks whose sums are made by one call: as many as make reading the weights again worth little.
+// Blocks whose sums are made by one call: as many as make reading the weights again worth little, and more where their
+// operands still stay in the second-level cache.
 constexpr std::int64_t kMostBlocks = 16;
+constexpr std::int64_t kMostSmallBlocks = 48;
+constexpr std::int64_t kTileBytes = 128 << 10;
 
 struct Scratch {
   AlignedBuffer taps;
@@ -39,8 +42,8 @@ struct Sharing {
   std::int64_t tiles;
   std::int64_t chunks;
 
-  Sharing(std::int64_t blocks, std::int64_t groups, std::int64_t threads)
-      : tiles(ceil_div(blocks, kMostBlocks)), chunks(1) {
+  Sharing(std::int64_t blocks, std::int64_t operand_bytes, std::int64_t groups, std::int64_t threads)
+      : tiles(ceil_div(blocks, std::clamp(kTileBytes / operand_bytes, kMostBlocks, kMostSmallBlocks))), chunks(1) {
     // Where there are few blocks, threads share the rows: each reads only its part of the weights.
     constexpr std::int64_t kTasksPerThread = 2;
     if (blocks < threads * kMostBlocks / 2) {
@@ -199,9 +202,9 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
   }
   const WindowReader reader(geometry_, shape, out);
   const std::int64_t groups = ceil_div(rows_, group_rows_);
-  const Sharing sharing(blocks, groups, pool.threads());
   const bool in_place = geometry_.is_pointwise();
   const std::ptrdiff_t operand_bytes = operand_quads_ * kBlockBytes;
+  const Sharing sharing(blocks, operand_bytes, groups, pool.threads());
   // Where several tasks read a tile, it is copied once, before.
   const bool copied_first = !in_place && sharing.chunks > 1;
   std::uint8_t* copied = nullptr;
