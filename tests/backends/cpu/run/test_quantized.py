@@ -76,7 +76,8 @@ def test_weights_that_the_graph_quantizes(spelling: str) -> None:
 
 @pytest.mark.parametrize("spelling", ["qdq per channel", "qdq with asymmetric weights of uint8"])
 def test_dequantized_weights_of_float_layers(spelling: str) -> None:
-    program = assert_same(of_weights_alone(static("images", spelling)), batches=(3,), step=0.0)
+    # For the product, onnxruntime makes bytes of the operand by itself.
+    program = assert_same(of_weights_alone(static("images", spelling)), batches=(3,), step=0.01)
     assert "of its weights are pruned" in reasons(program)["second"]
 
 
