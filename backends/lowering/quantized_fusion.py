@@ -1,6 +1,6 @@
 """Fusion where values are quantized: what reads dequantized bytes and is quantized again computes on the bytes.
 
-Seven rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
+Nine rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
 it; that step goes once nothing reads its floats.
 
 1. A layer of integers whose sole result is quantized makes bytes; a clip before that is a range of bytes.
@@ -12,6 +12,9 @@ it; that step goes once nothing reads its floats.
 5. A table after a table is one table; one that only cuts off at both ends joins a layer or sum of bytes before it.
 6. A table that changes nothing is none.
 7. A sum of bytes joins the layer that makes one of its operands, if that is sole and not clamped.
+8. The maximum of a window after a layer of integers, of a sole result that is quantized, is that of bytes: what is
+   larger is quantized to no less.
+9. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
 """
 
 from __future__ import annotations
@@ -271,7 +274,48 @@ def _add_to_layer(region: RegionSteps, step: Step) -> Merged:
     return replace(made, inputs=(before.inputs[0], other)), gone
 
 
+def _pool_bytes(region: RegionSteps, step: Step) -> Merged:
+    """Rule 8: quantized before, and not behind."""
+    if not isinstance(step.spec, Quantize):
+        return None
+    before = region.sole_producer(step.inputs[0], step)
+    if before is None or not isinstance(before.spec, Pool) or before.spec.kind != "max" or before.dtype.is_bytes:
+        return None
+    layer = region.sole_producer(before.inputs[0], before)
+    if layer is None or not isinstance(layer.spec, QuantizedMatmul) or layer.spec.y is not None:
+        return None
+    made = f"{before.output}/bytes"
+    region.insert_before(before, replace(step, inputs=before.inputs, output=made, view=before.view,
+                                         result_view=before.view))  # fmt: skip
+    return _on_bytes(before, step, before.spec, (made,))
+
+
+def _add_floats(region: RegionSteps, step: Step) -> Merged:
+    """Rule 9."""
+    spec = step.spec
+    if not isinstance(spec, Elementwise) or spec.kind != "add" or spec.broadcasts or spec.repeats:
+        return None
+    if spec.activation[0] not in ("none", "clip"):
+        return None
+    found: list[tuple[int, Step, str]] = []
+    for own, other in (step.inputs, step.inputs[::-1]):
+        before = region.sole_producer(own, step)
+        if before is None or not isinstance(before.spec, QuantizedMatmul) or own == other:
+            continue
+        plain = before.spec.y is None and before.spec.activation == NO_ACTIVATION and len(before.inputs) == 1
+        # What comes from outside of the region is read as the layer's operand is, as bytes.
+        if plain and region.producer(other) is not None:
+            found.append((region.place(before), before, other))
+    if not found:
+        return None
+    _, before, other = max(found, key=lambda item: item[0])
+    assert isinstance(before.spec, QuantizedMatmul)
+    made, gone = merged(before, step, replace(before.spec, is_added=True, activation=spec.activation))
+    return replace(made, inputs=(before.inputs[0], other)), gone
+
+
 QUANTIZED_RULES = (
+    _pool_bytes,
     _requantize,
     _tabulate,
     _add_bytes,
@@ -279,6 +323,7 @@ QUANTIZED_RULES = (
     _join_tables,
     _drop_identity,
     _add_to_layer,
+    _add_floats,
 )
 
 
@@ -288,12 +333,12 @@ def with_dynamic_bytes(steps: Sequence[Step]) -> list[Step]:
     result: list[Step] = []
     for step in steps:
         if isinstance(step.spec, QuantizedMatmul) and step.spec.x_zero is None and not step.dtype.is_bytes:
-            (name,) = step.inputs
+            name, *others = step.inputs
             key = (name, step.view)
             if key not in made:
                 made[key] = f"{name}/bytes of {step.view}"
                 result.append(Step(DynamicQuantize(), (name,), made[key], step.view, step.view, step.nodes,
                                    result_dtype=DType.UINT8))  # fmt: skip
-            step = replace(step, inputs=(made[key],), dtype=DType.UINT8)
+            step = replace(step, inputs=(made[key], *others), dtype=DType.UINT8)
         result.append(step)
     return result

@@ -42,8 +42,8 @@ _TRAINED = """
 ## A trained network
 
 ResNet-18 with the stem for small images, {width:g} of its width, and its Sparse Wide form, 75 % of whose weights are pruned
-in blocks of four input features at the multiply-accumulates of the dense one. Both are trained on {images} for
-{epochs} epochs, quantized and evaluated by the commands of [docs/quantization.md](../../docs/quantization.md); {quads:.0%}
+in blocks of four input features at the multiply-accumulates of the dense one. Both are trained on {images} ({length}, of
+128 images), quantized and evaluated by the commands of [docs/quantization.md](../../docs/quantization.md); {quads:.0%}
 of the quads of the wide one are live. Dense models run in onnxruntime, wide ones here.
 
 """

@@ -1,6 +1,6 @@
 """ResNet-18 and its Sparse Wide form in blocks of four inputs: trained on images, quantized, evaluated and timed.
 
-    python benchmarks/quantized/trained.py --data FOLDER [--width 0.125] [--epochs 2] [--seconds 3] [--folder FOLDER]
+    python benchmarks/quantized/trained.py --data FOLDER [--width 0.125] [--epochs 2 | --steps 300] [--folder FOLDER]
 
 The images are of any folder that `sift-onnx train` takes whose images have one size, such as Fashion-MNIST. Everything is
 done by the command line, with the commands that docs/quantization.md shows; with ``--folder`` the files stay, and those
@@ -38,7 +38,7 @@ DENSE, DENSE_INT8, WIDE, WIDE_INT8 = "dense fp32", "dense int8", "wide fp32", "w
 _RECIPE = """\
 version: 1
 training:
-  epochs: {epochs}
+  {length}
   batch_size: 128
   optimizer: {{type: sgd, lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.0005}}
   schedule: {{type: cosine, warmup: 50}}
@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="folder of labelled images")
     parser.add_argument("--width", type=float, default=0.125)
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--steps", type=int, help="of 128 images, in place of epochs")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each way")
@@ -119,10 +120,11 @@ def main() -> None:
     images = read_image_folder(Path(data)).train
     if images.shape is None:
         sys.exit(f"{data}: images of several sizes; take IDX files or CIFAR's")
+    length = f"steps: {given.steps}" if given.steps else f"epochs: {given.epochs}"
     with tempfile.TemporaryDirectory() as name:
         folder = given.folder or Path(name)
         folder.mkdir(exist_ok=True)
-        (folder / "recipe.yaml").write_text(_RECIPE.format(epochs=given.epochs))
+        (folder / "recipe.yaml").write_text(_RECIPE.format(length=length))
         if not (folder / "dense.onnx").exists():
             export_dense(folder / "dense.onnx", images.shape, int(images.labels.max()) + 1, given.width)
         run(_TRANSFORM, folder, "wide.onnx")
@@ -132,7 +134,7 @@ def main() -> None:
         row: dict[str, Any] = {
             "images": Path(data).name,
             "width": given.width,
-            "epochs": given.epochs,
+            "length": length,
             "accuracy": accuracies(folder, data),
             "live_quads": json.loads((folder / "wide-quantized.json").read_text())["totals"]["live_quads"],
             "times": [times(folder, images.shape, batch, given.threads, given.seconds) for batch in given.batch],

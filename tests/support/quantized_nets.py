@@ -194,10 +194,11 @@ def _through_files(model: onnx.ModelProto, quantize: Any) -> onnx.ModelProto:
 _NETS = {"images": images_net, "tokens": tokens_net, "gated": gated_net}
 
 
-def integer_net(zero: int = 128, span: int = 100) -> onnx.ModelProto:
+def integer_net(zero: int = 128, span: int = 100, is_pooled: bool = False) -> onnx.ModelProto:
     """As Neural Magic's exporter writes it: ConvInteger, int32 bias, Cast, Mul; a pruned weight is the zero point.
 
-    [n, 8, 10, 10] to [n, 6]. Weights are ``zero``, or up to ``span`` from it.
+    [n, 8, 10, 10] to [n, 6]. Weights are ``zero``, or up to ``span`` from it; ``is_pooled`` has the maximum of windows
+    between two layers.
     """
     rng = np.random.default_rng(0)
     net = Net(opset=13)
@@ -224,6 +225,8 @@ def integer_net(zero: int = 128, span: int = 100) -> onnx.ModelProto:
     x = net.input("x", 2, 8, 10, 10, declared=["n", 8, 10, 10])
     x = net.op("Relu", layer(x, "ConvInteger", 0.02, 121, 16, 8, 3, 3, name="a", pads=[1] * 4))
     y = net.op("Relu", layer(x, "ConvInteger", 0.03, 0, 16, 16, 3, 3, name="b", pads=[1] * 4))
+    if is_pooled:
+        y = net.op("MaxPool", y, kernel_shape=[3, 3], pads=[1] * 4)
     y = layer(y, "ConvInteger", 0.05, 0, 16, 16, 1, 1, name="c")
     x = net.op("Relu", net.op("Add", y, x))
     x = net.op("Flatten", net.op("GlobalAveragePool", x))

@@ -21,6 +21,7 @@ from sift_onnx.backends.lowering.specs import (
     ByteTable,
     Dequantize,
     DynamicQuantize,
+    Elementwise,
     Joined,
     PixelCopy,
     Pool,
@@ -168,6 +169,17 @@ def test_layers_of_integers_with_bias_cast_and_scale_are_one_step_each() -> None
     steps = lowered(model)
     assert kinds(steps).count(QuantizedConv) == 3
     assert kinds(steps).count(QuantizedMatmul) == 1
+    # The sum of the residual branch is made where its layer's result is stored.
+    assert [step.spec.is_added for step in steps if isinstance(step.spec, QuantizedConv)] == [False, False, True]
+    assert Elementwise not in kinds(steps)
+    assert_close(steps, model)
+
+
+def test_the_maximum_of_floats_that_are_quantized_is_one_of_bytes() -> None:
+    model = integer_net(is_pooled=True)
+    steps = lowered(model)
+    (pool,) = (step for step in steps if isinstance(step.spec, Pool))
+    assert pool.dtype.is_bytes
     assert_close(steps, model)
 
 

@@ -95,14 +95,14 @@ void init_quantized(QuantizedConv* self, const QuadWeights& weights, const std::
 
 void init_dequantized(DequantizedConv* self, const QuadWeights& weights, const std::optional<SumsIn>& bias,
                       const FloatsIn& multipliers, const std::optional<FloatsIn>& float_bias,
-                      const std::optional<int>& input_zero_point, float low, float high, const Pair& stride,
+                      const std::optional<int>& input_zero_point, bool adds, float low, float high, const Pair& stride,
                       const Pair& dilation, const Shape4& pads, const std::string& layout, const std::string& algorithm,
                       const std::string& isa) {
   std::optional<std::uint8_t> zero;
   if (input_zero_point) zero = byte_of(*input_zero_point);
   const Unlocked unlocked;
   new (self) DequantizedConv(product_of(weights, bias, stride, dilation, pads, algorithm, isa), vector_of(multipliers),
-                             vector_of(float_bias), zero, low, high, named(kLayouts, layout, "layout"));
+                             vector_of(float_bias), zero, adds, low, high, named(kLayouts, layout, "layout"));
 }
 
 constexpr const char* kValues =
@@ -140,11 +140,11 @@ void bind_convolutions(nb::module_& module) {
   nb::class_<DequantizedConv, Op>(module, "DequantizedConv",
                                   "ConvInteger or MatMulInteger, and what makes floats of it.")
       .def("__init__", &init_dequantized, "weights"_a, "bias"_a, "multipliers"_a, "float_bias"_a = nb::none(),
-           nb::kw_only(), "input_zero_point"_a, "low"_a = -kInfinity, "high"_a = kInfinity, "stride"_a = Pair{1, 1},
+           nb::kw_only(), "input_zero_point"_a, "adds"_a = false, "low"_a = -kInfinity, "high"_a = kInfinity, "stride"_a = Pair{1, 1},
            "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "layout"_a = "planes", "algorithm"_a = "auto",
            "isa"_a = "",
-           "clamp((sum + bias) * multiplier + float_bias, low, high), in the layout of floats that is given. With an "
-           "input_zero_point of None the input is in dynamic_quads: its scale multiplies the multipliers.")
+           "clamp((sum + bias) * multiplier + float_bias, low, high), in the layout of floats that is given; with adds, "
+           "a second operand in that layout is added before. With an input_zero_point of None the input is in dynamic_quads: its scale multiplies the multipliers.")
       .def_prop_ro(
           "algorithm",
           [](const DequantizedConv& conv) { return conv.product().is_generated() ? "generated" : "lists"; },

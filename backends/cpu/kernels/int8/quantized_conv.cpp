@@ -84,12 +84,13 @@ void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, c
 }
 
 DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,
-                                 std::optional<std::uint8_t> input_zero_point, float low, float high,
+                                 std::optional<std::uint8_t> input_zero_point, bool adds, float low, float high,
                                  Layout output_layout)
     : product_(std::move(product)),
       multipliers_(spread(std::move(multipliers), product_.rows())),
       bias_(std::move(bias)),
       input_zero_point_(input_zero_point),
+      adds_(adds),
       low_(low),
       high_(high),
       output_layout_(output_layout) {
@@ -98,36 +99,55 @@ DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipl
   }
 }
 
-void DequantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
+OtherSizes DequantizedConv::other_sizes(const Shape& in) const {
+  if (!adds_) return {};
+  return {.second = element_count(output_shape(in), output_layout_)};
+}
+
+void DequantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others,
+                          float* out) const {
+  if (adds_ && others.second == nullptr) throw std::invalid_argument("dequantized conv: nothing to add is given");
   DynamicScale found{.scale = 1, .zero_point = input_zero_point_.value_or(0)};
   if (!input_zero_point_) {
     found = read_dynamic_scale(in);
     in += kDynamicWords;
   }
   const Shape out_shape = output_shape(shape);
-  if (output_layout_ == Layout::nchw_n16) clear_idle_lanes(out_shape, out);
+  if (output_layout_ == Layout::nchw_n16 && out != others.second) clear_idle_lanes(out_shape, out);
   const auto zero_point = static_cast<std::uint8_t>(found.zero_point);
   product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), zero_point, [&](const QuadSums& sums) {
     alignas(64) float values[QuadProduct::kMostRows * kQuadBlock];
+    alignas(64) float added[QuadProduct::kMostRows * kQuadBlock];
+    PlainPositions positions(out_shape, output_layout_);
+    const PlainBlock block = positions.block(sums.block);
+    const std::ptrdiff_t first = sums.first_row * block.channel_stride;
+    const bool in_place = block.contiguous && block.count == kQuadBlock;
+    const float* const other = adds_ ? others.second + first : nullptr;
+    if (adds_ && !in_place) {
+      for (std::int64_t row = 0; row < sums.rows; ++row) {
+        for (std::int64_t lane = 0; lane < kQuadBlock; ++lane) {
+          const bool exists = lane < block.count;
+          added[row * kQuadBlock + lane] = exists ? other[row * block.channel_stride + block.lanes[lane]] : 0;
+        }
+      }
+    }
     product_.kernels().dequantize({.sums = sums.sums,
                                    .rows = sums.rows,
                                    .multipliers = multipliers_.data() + sums.first_row,
                                    .common = found.scale,
                                    .bias = bias_.empty() ? nullptr : bias_.data() + sums.first_row,
+                                   .other = !adds_     ? nullptr
+                                            : in_place ? other + block.lanes[0]
+                                                       : added,
                                    .low = low_,
                                    .high = high_,
-                                   .out = values});
-    PlainPositions positions(out_shape, output_layout_);
-    const PlainBlock block = positions.block(sums.block);
-    float* const first = out + sums.first_row * block.channel_stride;
+                                   .out = in_place ? out + first + block.lanes[0] : values,
+                                   .stride = in_place ? block.channel_stride : kQuadBlock});
+    if (in_place) return;
     for (std::int64_t row = 0; row < sums.rows; ++row) {
       const float* const from = values + row * kQuadBlock;
-      float* const to = first + row * block.channel_stride;
-      if (block.contiguous) {
-        std::copy(from, from + block.count, to + block.lanes[0]);
-      } else {
-        for (std::int64_t lane = 0; lane < block.count; ++lane) to[block.lanes[lane]] = from[lane];
-      }
+      float* const to = out + first + row * block.channel_stride;
+      for (std::int64_t lane = 0; lane < block.count; ++lane) to[block.lanes[lane]] = from[lane];
     }
   });
 }

@@ -56,16 +56,18 @@ struct RequantizeArgs {
   std::uint8_t* out;             // quads of 64 bytes; bytes of rows past the last are zero
 };
 
-// Rows of one block: out = clamp(sum multiplier + bias).
+// Rows of one block: out = clamp(sum multiplier + bias + other).
 struct DequantizeArgs {
   const std::int32_t* sums;
   std::int64_t rows;
   const float* multipliers;
-  float common;       // multiplies every multiplier first
-  const float* bias;  // null: none
+  float common;        // multiplies every multiplier first
+  const float* bias;   // null: none
+  const float* other;  // null: none; else as `out`, and may be that
   float low;
   float high;
-  float* out;  // [rows][16]
+  float* out;             // [rows][16]
+  std::ptrdiff_t stride;  // from one row to the next
 };
 
 // The operands of all taps of one block of output positions: [taps][quads][16][4].

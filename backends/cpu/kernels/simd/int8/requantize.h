@@ -65,18 +65,23 @@ inline void requantize(const RequantizeArgs& args) {
   }
 }
 
-inline void dequantize(const DequantizeArgs& args) {
+// By value: behind a reference, arguments would be read again after every store.
+inline void dequantize_rows(const DequantizeArgs args) {  // NOLINT
   for (std::int64_t row = 0; row < args.rows; ++row) {
     const Floats multiplier = splat(args.common * args.multipliers[row]);
     const Floats bias = splat(args.bias == nullptr ? 0.0F : args.bias[row]);
     for (int v = 0; v < kWordVecs; ++v) {
-      const std::int64_t at = row * kQuadBlock + v * kWordLanes;
-      Floats value = to_floats(reinterpret_cast<Ints>(load_words(args.sums + at))) * multiplier;
+      const std::int32_t* const from = args.sums + row * kQuadBlock + v * kWordLanes;
+      const std::ptrdiff_t at = row * args.stride + v * kWordLanes;
+      Floats value = to_floats(reinterpret_cast<Ints>(load_words(from))) * multiplier;
       if (args.bias != nullptr) value += bias;
-      *reinterpret_cast<Floats*>(args.out + at) = clamp(value, splat(args.low), splat(args.high));
+      if (args.other != nullptr) value += *reinterpret_cast<const UnalignedFloats*>(args.other + at);
+      *reinterpret_cast<UnalignedFloats*>(args.out + at) = clamp(value, splat(args.low), splat(args.high));
     }
   }
 }
+
+inline void dequantize(const DequantizeArgs& args) { dequantize_rows(args); }
 
 inline void add(const AddQuadsArgs& args) {
   const Floats low = splat(args.low);
