@@ -69,7 +69,8 @@ QuadWeights* make_weights(const IntegersIn<Value>& values, std::int64_t groups) 
   if (groups < 1 || groups > size(0))
     throw std::invalid_argument("quad weights: groups do not divide rows and channels");
   const Unlocked unlocked;
-  return new QuadWeights(size(0), size(1) * groups, size(2), size(3), groups, std::span<const Value>(values.data(), values.size()));
+  return new QuadWeights(size(0), size(1) * groups, size(2), size(3), groups,
+                         std::span<const Value>(values.data(), values.size()));
 }
 
 QuadProduct product_of(const QuadWeights& weights, const std::optional<SumsIn>& bias, const Pair& stride,
@@ -113,8 +114,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 void bind_convolutions(nb::module_& module) {
   nb::class_<QuadWeights> weights(module, "QuadWeights",
                                   "Weights of eight bits, of which quads that are all zero are left out.");
-  weights
-      .def(nb::new_(&make_weights<std::int8_t>), "values"_a, nb::kw_only(), "groups"_a = 1, kValues)
+  weights.def(nb::new_(&make_weights<std::int8_t>), "values"_a, nb::kw_only(), "groups"_a = 1, kValues)
       .def(nb::new_(&make_weights<std::int16_t>), "values"_a, nb::kw_only(), "groups"_a = 1, kValues)
       .def_prop_ro("rows", &QuadWeights::rows, "Output channels.")
       .def_prop_ro("channels", &QuadWeights::channels, "Input channels, of all groups.")
@@ -139,12 +139,14 @@ void bind_convolutions(nb::module_& module) {
 
   nb::class_<DequantizedConv, Op>(module, "DequantizedConv",
                                   "ConvInteger or MatMulInteger, and what makes floats of it.")
-      .def("__init__", &init_dequantized, "weights"_a, "bias"_a, "multipliers"_a, "float_bias"_a = nb::none(),
-           nb::kw_only(), "input_zero_point"_a, "adds"_a = false, "low"_a = -kInfinity, "high"_a = kInfinity, "stride"_a = Pair{1, 1},
-           "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "layout"_a = "planes", "algorithm"_a = "auto",
-           "isa"_a = "",
-           "clamp((sum + bias) * multiplier + float_bias, low, high), in the layout of floats that is given; with adds, "
-           "a second operand in that layout is added before. With an input_zero_point of None the input is in dynamic_quads: its scale multiplies the multipliers.")
+      .def(
+          "__init__", &init_dequantized, "weights"_a, "bias"_a, "multipliers"_a, "float_bias"_a = nb::none(),
+          nb::kw_only(), "input_zero_point"_a, "adds"_a = false, "low"_a = -kInfinity, "high"_a = kInfinity,
+          "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "layout"_a = "planes",
+          "algorithm"_a = "auto", "isa"_a = "",
+          "clamp((sum + bias) * multiplier + float_bias, low, high), in the layout of floats that is given; with adds, "
+          "a second operand in that layout is added before. With an input_zero_point of None the input is in "
+          "dynamic_quads: its scale multiplies the multipliers.")
       .def_prop_ro(
           "algorithm",
           [](const DequantizedConv& conv) { return conv.product().is_generated() ? "generated" : "lists"; },

@@ -100,10 +100,9 @@ void bind_stored_quads(nb::class_<QuadWeights>& weights) {
             std::vector<std::uint32_t> counts;
             const std::span<const std::uint32_t> starts = from.starts();
             for (std::size_t row = 1; row < starts.size(); ++row) counts.push_back(starts[row] - starts[row - 1]);
-            return std::tuple{
-                std::tuple{from.rows(), from.channels(), from.kernel_h(), from.kernel_w(), from.groups()},
-                array_of<std::uint32_t>(counts), array_of<std::uint32_t>(from.columns()),
-                array_of<std::uint32_t>(from.quads())};
+            return std::tuple{std::tuple{from.rows(), from.channels(), from.kernel_h(), from.kernel_w(), from.groups()},
+                              array_of<std::uint32_t>(counts), array_of<std::uint32_t>(from.columns()),
+                              array_of<std::uint32_t>(from.quads())};
           },
           "Sizes: rows, channels, kernel_h, kernel_w, groups. Copies of the number of live quads of each row, of their "
           "columns, and of their bytes.");

@@ -210,9 +210,8 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
   std::uint8_t* copied = nullptr;
   if (copied_first) {
     copied = byte_buffer(thread_scratch().operands, blocks * operand_bytes);
-    pool.parallel_for(blocks, [&](std::int64_t block) {
-      read(reader, in, zero_point, block, copied + block * operand_bytes);
-    });
+    pool.parallel_for(blocks,
+                      [&](std::int64_t block) { read(reader, in, zero_point, block, copied + block * operand_bytes); });
   }
   pool.parallel_for(sharing.tiles * sharing.chunks, [&](std::int64_t task) {
     const std::int64_t tile = task / sharing.chunks;

@@ -1,8 +1,8 @@
 // Sums of a convolution or matrix product of quads: live quads of weights times what the taps of a window read.
 //
 // A block of 16 positions has its operands side by side, those of a 1x1 convolution where the input has them, others
-// copied. Of one to three channels, taps share quads where that leaves fewer of them. Rows of weights are lists of live quads, or generated code (jit/generated_rows.h) in which a quad takes the
-// place of a channel.
+// copied. Of one to three channels, taps share quads where that leaves fewer of them. Rows of weights are lists of live
+// quads, or generated code (jit/generated_rows.h) in which a quad takes the place of a channel.
 #pragma once
 
 #include <cstdint>

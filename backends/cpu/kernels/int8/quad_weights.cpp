@@ -98,7 +98,8 @@ QuadWeights QuadWeights::from_rows(std::int64_t rows, std::int64_t channels, std
   }
   std::size_t first = 0;
   for (const std::uint32_t count : counts) {
-    if (count > quads.size() - first) throw std::invalid_argument("quad weights: the rows have more quads than there are");
+    if (count > quads.size() - first)
+      throw std::invalid_argument("quad weights: the rows have more quads than there are");
     std::uint32_t sum = 0;
     for (std::size_t i = first; i < first + count; ++i) {
       const bool descends = i > first && columns[i] < columns[i - 1];

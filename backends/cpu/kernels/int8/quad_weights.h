@@ -1,5 +1,6 @@
 // Weights of eight bits as quads: four adjacent input channels at one tap. A quad that is all zero is left out. Weights
-// that are more than eight bits, as those of u8 whose zero point is far from 128, are sums of several quads of a column.
+// that are more than eight bits, as those of u8 whose zero point is far from 128, are sums of several quads of a
+// column.
 #pragma once
 
 #include <cstdint>

@@ -87,8 +87,8 @@ concept Emitter =
       code.min(vector, vector, vector);
       code.max(vector, vector, address);  // with the float at the address
       code.min(vector, vector, address);
-      code.to_floats(vector, vector);  // of 32-bit integers
-      code.to_ints(vector, vector);    // half to even
+      code.to_floats(vector, vector);           // of 32-bit integers
+      code.to_ints(vector, vector);             // half to even
       code.add_float(vector, vector, address);  // the float at the address to each
       code.mask_ints(vector, vector, address);
       // Within each 16 bytes: those of the second and then those of the third, in half as many bits, saturated. Words
@@ -99,7 +99,7 @@ concept Emitter =
       code.max_bytes(vector, vector, address);
       code.min_bytes(vector, vector, address);
       code.shuffle_bytes(vector, vector, vector);  // within each 16 bytes, to the places in the third
-      code.shift_right(vector, vector, int{});  // by bits, zeros from the other end
+      code.shift_right(vector, vector, int{});     // by bits, zeros from the other end
       code.store(address, vector);
       code.store_aligned(address, vector);
       code.store_non_temporal(address, vector);

@@ -104,6 +104,17 @@ struct PlainBlock {
   std::int64_t channels;
 };
 
+// Blocks that follow each other in the plain values, channel by channel: lines of a channel are read in a row.
+struct QuantizeArgs {
+  const float* in;
+  PlainBlock first;  // whole and contiguous where there are several
+  std::int64_t blocks;
+  float scale;
+  float zero_point;
+  std::uint8_t* out;
+  std::ptrdiff_t out_step;  // bytes from one block to the next
+};
+
 // out = clamp(round(a own_factor + (b other_factor + shift))), in [low, high] of u8, see QuadAddition.
 struct AddQuadsArgs {
   const std::uint8_t* a;
@@ -128,7 +139,7 @@ struct Int8Kernels {
   // [taps][quads][16][4] to the maxima of each byte.
   void (*max_taps)(const std::uint8_t* taps, std::int64_t count, std::int64_t quads, std::uint8_t* out);
   void (*sum_positions)(const SumPositionsArgs&);
-  void (*quantize)(const float* in, const PlainBlock& block, float scale, float zero_point, std::uint8_t* out);
+  void (*quantize)(const QuantizeArgs&);
   void (*dequantize_bytes)(const std::uint8_t* in, const PlainBlock& block, float scale, std::int32_t zero_point,
                            float* out);
   // `flip` is 0x80 where plain bytes are signed, else 0.

@@ -16,7 +16,8 @@ inline void share_side_by_side(const std::uint8_t* taps, std::int64_t count, std
     for (std::int64_t at = 0; at < kBlockBytes; at += kWordBytes) {
       Words shared{};
       for (std::int64_t tap = first; tap < end; ++tap) {
-        shared |= (load_words(taps + tap * kBlockBytes + at) & mask) << static_cast<std::uint32_t>(bits * (tap - first));
+        shared |= (load_words(taps + tap * kBlockBytes + at) & mask)
+                  << static_cast<std::uint32_t>(bits * (tap - first));
       }
       store_words(out + at, shared);
     }
@@ -32,7 +33,8 @@ inline void share_three(const std::uint8_t* taps, std::int64_t count, std::uint8
     for (std::int64_t tap = 0; tap < whole; ++tap, out += kBlockBytes) {
       for (std::int64_t at = 0; at < kBlockBytes; at += kWordBytes) {
         Words shared = load_words(taps + tap * kBlockBytes + at) & kMask;
-        if (has_last) shared |= load_words(taps + 3 * kBlockBytes + at) << static_cast<std::uint32_t>(24 - 8 * tap) & ~kMask;
+        if (has_last)
+          shared |= load_words(taps + 3 * kBlockBytes + at) << static_cast<std::uint32_t>(24 - 8 * tap) & ~kMask;
         store_words(out + at, shared);
       }
     }
