@@ -1,6 +1,6 @@
 """Fusion where values are quantized: what reads dequantized bytes and is quantized again computes on the bytes.
 
-Nine rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
+Ten rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
 it; that step goes once nothing reads its floats.
 
 1. A layer of integers whose sole result is quantized makes bytes; a clip before that is a range of bytes.
@@ -15,6 +15,8 @@ it; that step goes once nothing reads its floats.
 8. The maximum of a window after a layer of integers, of a sole result that is quantized, is that of bytes: what is
    larger is quantized to no less.
 9. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
+10. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are moved
+    as floats: those are views, and cost at most one copy.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from sift_onnx.backends.lowering.specs import (
     QuantizedMean,
     Reshaped,
     Spec,
+    Transposed,
 )
 from sift_onnx.backends.lowering.weights import Floats
 
@@ -314,6 +317,55 @@ def _add_floats(region: RegionSteps, step: Step) -> Merged:
     return replace(made, inputs=(before.inputs[0], other)), gone
 
 
+def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
+    """Rule 10, of bytes that are dequantized."""
+    if not isinstance(step.spec, Dequantize):
+        return None
+    chain: list[Step] = []
+    reader = step
+    while (before := _sole_move(region, reader)) is not None:
+        chain.append(before)
+        reader = before
+    if not chain:
+        return None
+    name = f"{chain[-1].inputs[0]}/floats of {step.output}"
+    first = replace(step, inputs=chain[-1].inputs, output=name, view=reader.view, result_view=reader.view)
+    region.insert_before(reader, first)
+    for number, move in enumerate(chain[:0:-1]):
+        made = f"{step.output}/moved {number}"
+        region.insert_before(move, _of_floats(move, name, made))
+        name = made
+    return replace(_of_floats(chain[0], name, step.output), result_view=step.result_view), chain
+
+
+def _move_floats_before(region: RegionSteps, step: Step) -> Merged:
+    """Rule 10, of bytes that have been quantized."""
+    if not _is_move(step):
+        return None
+    before = region.sole_producer(step.inputs[0], step)
+    if before is None or not isinstance(before.spec, Quantize):
+        return None
+    made = f"{step.output}/floats"
+    region.insert_before(step, _of_floats(step, before.inputs[0], made))
+    return replace(before, inputs=(made,), output=step.output, view=step.result_view, result_view=step.result_view), [
+        before
+    ]
+
+
+def _is_move(step: Step) -> bool:
+    return step.dtype.is_bytes and isinstance(step.spec, (Reshaped, Transposed))
+
+
+def _sole_move(region: RegionSteps, reader: Step) -> Step | None:
+    """The step that only moved the bytes that ``reader`` reads, if they are sole."""
+    before = region.sole_producer(reader.inputs[0], reader)
+    return before if before is not None and _is_move(before) else None
+
+
+def _of_floats(move: Step, operand: str, result: str) -> Step:
+    return replace(move, inputs=(operand,), output=result, dtype=DType.FLOAT32, result_dtype=DType.FLOAT32)
+
+
 QUANTIZED_RULES = (
     _pool_bytes,
     _requantize,
@@ -324,6 +376,8 @@ QUANTIZED_RULES = (
     _drop_identity,
     _add_to_layer,
     _add_floats,
+    _move_floats_behind,
+    _move_floats_before,
 )
 
 

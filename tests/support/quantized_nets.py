@@ -143,7 +143,9 @@ def quantized_in_the_graph(model: onnx.ModelProto) -> onnx.ModelProto:
             shape = [-1 if i == axis else 1 for i in range(values.ndim)] if scale.size > 1 else []
             name = f"{tensor.name}.float"
             made.graph.initializer.append(onnx.numpy_helper.from_array(values * scale.reshape(shape), name))
-            quantized = onnx.helper.make_node("QuantizeLinear", [name, *node.input[1:]], [f"{name}.quantized"], axis=axis)
+            quantized = onnx.helper.make_node(
+                "QuantizeLinear", [name, *node.input[1:]], [f"{name}.quantized"], axis=axis
+            )
             nodes.append(quantized)
             node.input[0] = quantized.output[0]
         nodes.append(node)

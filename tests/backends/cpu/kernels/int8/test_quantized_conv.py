@@ -197,7 +197,9 @@ def test_what_no_word_holds_is_cut_off(pool: _kernels.ThreadPool, form: tuple[st
 @pytest.mark.parametrize("scale", [2.0**-30, 0.7, 2.0**30])
 def test_what_is_added_is_cut_off(pool: _kernels.ThreadPool, form: tuple[str, str], scale: float) -> None:
     """All pairs of a byte that a product makes and of one that is added, in any scale of their sum."""
-    own, other = (np.ascontiguousarray(side).astype(np.uint8).reshape(1, 4, 128, 128) for side in np.indices((256, 256)))
+    own, other = (
+        np.ascontiguousarray(side).astype(np.uint8).reshape(1, 4, 128, 128) for side in np.indices((256, 256))
+    )
     addition = ((0.5, 3), (0.25, 200), (scale, 100))
     given: dict[str, Any] = {"zero_point": 3, "isa": form[0], "addition": addition, "range": (9, 240)}
     op = _kernels.QuantizedConv(
