@@ -79,7 +79,7 @@ class IntegerReading:
 
     Attributes:
         nnz: how many are not the zero point; None before they are read.
-        quads: how many quads along the input features hold such a one; one whose weights are more than int8 counts twice.
+        quads: how many quads along the input features hold such a one; those with weights beyond int8 count twice.
     """
 
     nnz: int | None = None

@@ -15,8 +15,8 @@ it; that step goes once nothing reads its floats.
 8. The maximum of a window after a layer of integers, of a sole result that is quantized, is that of bytes: what is
    larger is quantized to no less.
 9. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
-10. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are moved
-    as floats: those are views, and cost at most one copy.
+10. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
+    moved as floats: those are views, and cost at most one copy.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Quantized networks on the CPU back end against onnxruntime: the same file, the dense int8 one, and the dense floats.
 
-    python benchmarks/quantized/networks.py resnet50 --sparsity 0.95 [--block] [--batch 1] [--threads 2] [--spelling qdq]
+    python benchmarks/quantized/networks.py resnet50 --sparsity 0.95 [--block] [--batch 1] [--threads 2]
     python benchmarks/quantized/networks.py resnet50 --sparsity 0.85 --block --spelling integers --peer
     python benchmarks/quantized/networks.py ... --results benchmarks/quantized/results/networks.json
 
-Networks have random weights (``nets.py``). Programs take turns in one process; DeepSparse (``--peer``) takes its turns in
-one of its own. With one thread, times are of the processor, which other programs disturb less. ``--results`` adds the
-row to a file, in the place of one of the same network, pattern, spelling, batch and threads.
+Networks have random weights (``nets.py``). Programs take turns in one process; DeepSparse (``--peer``) takes its turns
+in one of its own. With one thread, times are of the processor, which other programs disturb less. ``--results`` adds
+the row to a file, in the place of one of the same network, pattern, spelling, batch and threads.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cpu_runtime"))
+
+import pages
+from deepsparse_peer import DeepSparse, missing_peer
 from nets import NETWORKS, quantized
 
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.measure import interleave, paired_ratio, summarize
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
-
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "cpu_runtime")]
-
-import pages
-from deepsparse_peer import DeepSparse, missing_peer
 
 OURS, SAME_FILE, DENSE_INT8, DENSE_FLOATS, DEEPSPARSE = "ours", "same file", "dense int8", "dense fp32", "DeepSparse"
 _PEER_ROUNDS = 4

@@ -2,9 +2,9 @@
 
     python benchmarks/quantized/trained.py --data FOLDER [--width 0.125] [--epochs 2 | --steps 300] [--folder FOLDER]
 
-The images are of any folder that `sift-onnx train` takes whose images have one size, such as Fashion-MNIST. Everything is
-done by the command line, with the commands that docs/quantization.md shows; with ``--folder`` the files stay, and those
-that are there are not made again. ``--results`` writes a file of results, of which `page.py` makes a table.
+The images are of any folder that `sift-onnx train` takes whose images have one size, such as Fashion-MNIST. Everything
+is done by the command line, with the commands that docs/quantization.md shows; with ``--folder`` the files stay, and
+those that are there are not made again. ``--results`` writes a file of results, of which `page.py` makes a table.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def _dequantizer(graph: GraphView, name: str, is_constant: bool) -> onnx.NodePro
 
 
 def _is_constant(graph: GraphView, name: str) -> bool:
-    """Whether integers are a constant, or quantized from one, as files from quantization-aware training have weights."""
+    """Whether integers are a constant, or quantized from one, as after quantization-aware training."""
     index = graph.producers.get(name)
     if name in graph.constants or index is None or not is_standard_op(graph.nodes[index], "QuantizeLinear"):
         return name in graph.constants

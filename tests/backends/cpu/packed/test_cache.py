@@ -91,8 +91,11 @@ def test_the_second_session_does_not_read_the_model_and_is_the_same(kind, folder
     assert_same_results(plain, second, other_batch)
 
 
-@pytest.mark.parametrize("made", [partial(static, "images", "qdq per channel"), partial(dynamic, "tokens"), integer_net],
-                         ids=["static", "dynamic", "integers"])  # fmt: skip
+@pytest.mark.parametrize(
+    "made",
+    [partial(static, "images", "qdq per channel"), partial(dynamic, "tokens"), integer_net],
+    ids=["static", "dynamic", "integers"],
+)
 def test_quantized_models_are_kept(made, folder, is_not_read):
     model = made()
     feeds = inputs_of(model, 3)
