@@ -27,8 +27,8 @@ _NETWORKS = """\
 
 Quantized by onnxruntime's static quantizer to QDQ per channel (`qdq`), by its dynamic one (`dynamic`), or as Neural
 Magic's exporter writes it, which is the form that DeepSparse runs (`integers`). Ours runs the sparse int8 file; beside
-it stand onnxruntime on the same file, on the dense int8 original and on the dense floats, all in turns in one process, and
-DeepSparse 1.8.0 in one of its own.
+it stand onnxruntime on the same file, on the dense int8 original and on the dense floats, all in turns in one process,
+and DeepSparse 1.8.0 in one of its own.
 
 """
 _READING = """
