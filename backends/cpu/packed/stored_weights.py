@@ -36,6 +36,7 @@ def plain_weights(weights: Sequence[RegionWeights], arrays: list[Array]) -> Any:
         listed = []
         for index, matrix in part.items():
             sizes: tuple[int, ...]
+            values: Array
             if isinstance(matrix, _kernels.QuadWeights):
                 sizes, counts, columns, values = matrix.stored()
             elif isinstance(matrix, _kernels.SparseWeights):

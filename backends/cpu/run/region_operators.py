@@ -142,6 +142,8 @@ class RegionOperators:
 def without_values(step: Step) -> Step:
     """A step that does not hold the values of its weights."""
     spec = step.spec
-    if isinstance(spec, (LinearLayer, QuantizedMatmul)):
+    if isinstance(spec, LinearLayer):
+        return replace(step, spec=replace(spec, weights=spec.weights.released()))
+    if isinstance(spec, QuantizedMatmul):
         return replace(step, spec=replace(spec, weights=spec.weights.released()))
     return step
