@@ -64,8 +64,8 @@ Requirements beyond the extra `[train]`: `pip install scikit-learn matplotlib`.
     {steps_command}
     python benchmarks/training/page.py
 
-The first three measure, the fourth makes this page and its chart. `round_trip.py` and `mask_updates.py` of this folder
-have their figures in the [notes](notes.md).
+The first three measure, the fourth makes this page and its chart. `round_trip.py`, `mask_updates.py` and
+`kernel_choices.py` of this folder have their figures in the [notes](notes.md).
 """
 
 
