@@ -21,7 +21,7 @@ from sift_onnx.backends.lowering.specs import (
 )
 from sift_onnx.backends.lowering.subgraph import unexchangeable
 
-__all__ = ["carried_out", "indivisible", "own_reason", "unsized"]
+__all__ = ["carried_out", "circular", "indivisible", "own_reason", "unsized"]
 
 
 def indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
@@ -32,6 +32,16 @@ def indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
         return f"the output {loose!r} is an input or a constant"
     bad = unexchangeable(graph, parts)
     return f"{bad!r} would pass between parts, but is no tensor of a type that can be exchanged" if bad else ""
+
+
+def circular(kept: Sequence[NodeGroup], parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Attentions that wait for what is made of their own cache, so that no part has them."""
+    placed = {id(group) for part in parts for group in part.groups}
+    return {
+        group.nodes: "what it adds to its scores is made of its own cache"
+        for group in kept
+        if id(group) not in placed and group.step is not None and group.step.cache is not None
+    }
 
 
 def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:

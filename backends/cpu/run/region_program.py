@@ -16,14 +16,13 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.region import Region
-from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, cache_arrays, prepared_rows
+from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, SharedArrays, cache_arrays, prepared_rows
 from sift_onnx.backends.cpu.run.kernel_names import active_flops, kernel_name
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators, without_values
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes
 from sift_onnx.backends.cpu.run.schedules.region_schedules import Prepared, RegionSchedules
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.specs.decoding import MaskPart
 
 __all__ = ["RegionProgram", "StepTime"]
 
@@ -124,16 +123,16 @@ class RegionProgram:
                 at += float(took)
         if self._operators.holds_unpacked:
             self._release()
-        return [*outputs, *(array for cache in caches for array in cache[2:4])]
+        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
 
     def _caches(self, values: Mapping[str, Array], prepared: Prepared, into: Mapping[str, Array]) -> list[CacheArrays]:
-        masks: dict[tuple[MaskPart, ...], Array] = {}
+        shared = SharedArrays()
 
         def new_array(sizes: tuple[int, ...]) -> Array:
             return self._output(sizes, DType.FLOAT32)
 
         return [
-            cache_arrays(names, values, scores, new_array, into, masks)
+            cache_arrays(names, values, scores, new_array, into, shared)
             for names, scores in zip(self.region.caches, prepared.scores, strict=True)
         ]
 

@@ -54,6 +54,7 @@ struct AttentionArgs {
   std::int64_t first_key;  // in the first block
   std::int64_t end_key;
   float scale;
+  float softcap;     // of a cache: a score s becomes softcap tanh(s / softcap) before the mask; 0: it stays
   bool nan_to_zero;  // what queries get whose weights are NaN
   bool mask_by_query;
   const float* mask;  // null: none; [keys], or by query [blocks][keys][16]
