@@ -89,8 +89,8 @@ class StepInputs:
         if len(tokens) != 1:
             listed = ", ".join(repr(spec.name) for spec in inputs)
             raise UnsupportedError(
-                "the model has no input of token ids, such as input_ids, and so is no decoder; its inputs of integers "
-                f"are {listed or 'none'}"
+                "the model is not a decoder: it has no input of token ids, such as input_ids; its integer inputs: "
+                f"{listed or 'none'}"
             )
         others = tuple(spec for spec in inputs if spec is not tokens[0])
         for spec in others:
