@@ -1,6 +1,6 @@
 """Fusion where values are quantized: what reads dequantized bytes and is quantized again computes on the bytes.
 
-Ten rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
+Nine rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
 it; that step goes once nothing reads its floats.
 
 1. A layer of integers whose sole result is quantized makes bytes; a clip before that is a range of bytes.
@@ -12,11 +12,9 @@ it; that step goes once nothing reads its floats.
 5. A table after a table is one table; one that only cuts off at both ends joins a layer or sum of bytes before it.
 6. A table that changes nothing is none.
 7. A sum of bytes joins the layer that makes one of its operands, if that is sole and not clamped.
-8. The maximum of a window after a layer of integers, of a sole result that is quantized, is that of bytes: what is
-   larger is quantized to no less.
-9. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
-10. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
-    moved as floats: those are views, and cost at most one copy.
+8. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
+9. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
+   moved as floats: those are views, and cost at most one copy.
 """
 
 from __future__ import annotations
@@ -277,24 +275,8 @@ def _add_to_layer(region: RegionSteps, step: Step) -> Merged:
     return replace(made, inputs=(before.inputs[0], other)), gone
 
 
-def _pool_bytes(region: RegionSteps, step: Step) -> Merged:
-    """Rule 8: quantized before, and not behind."""
-    if not isinstance(step.spec, Quantize):
-        return None
-    before = region.sole_producer(step.inputs[0], step)
-    if before is None or not isinstance(before.spec, Pool) or before.spec.kind != "max" or before.dtype.is_bytes:
-        return None
-    layer = region.sole_producer(before.inputs[0], before)
-    if layer is None or not isinstance(layer.spec, QuantizedMatmul) or layer.spec.y is not None:
-        return None
-    made = f"{before.output}/bytes"
-    region.insert_before(before, replace(step, inputs=before.inputs, output=made, view=before.view,
-                                         result_view=before.view))  # fmt: skip
-    return _on_bytes(before, step, before.spec, (made,))
-
-
 def _add_floats(region: RegionSteps, step: Step) -> Merged:
-    """Rule 9."""
+    """Rule 8."""
     spec = step.spec
     if not isinstance(spec, Elementwise) or spec.kind != "add" or spec.broadcasts or spec.repeats:
         return None
@@ -318,7 +300,7 @@ def _add_floats(region: RegionSteps, step: Step) -> Merged:
 
 
 def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
-    """Rule 10, of bytes that are dequantized."""
+    """Rule 9, of bytes that are dequantized."""
     if not isinstance(step.spec, Dequantize):
         return None
     chain: list[Step] = []
@@ -339,7 +321,7 @@ def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
 
 
 def _move_floats_before(region: RegionSteps, step: Step) -> Merged:
-    """Rule 10, of bytes that have been quantized."""
+    """Rule 9, of bytes that have been quantized."""
     if not _is_move(step):
         return None
     before = region.sole_producer(step.inputs[0], step)
@@ -367,7 +349,6 @@ def _of_floats(move: Step, operand: str, result: str) -> Step:
 
 
 QUANTIZED_RULES = (
-    _pool_bytes,
     _requantize,
     _tabulate,
     _add_bytes,
