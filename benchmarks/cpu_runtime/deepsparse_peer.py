@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["DeepSparse", "missing_peer"]
+__all__ = ["HOME", "DeepSparse", "missing_peer"]
 
-_HOME = Path(os.environ.get("SIFT_PEERS", "~/.cache/sift-peers")).expanduser() / "deepsparse"
+HOME = Path(os.environ.get("SIFT_PEERS", "~/.cache/sift-peers")).expanduser() / "deepsparse"
 # Runs for as many seconds as each line says, and answers with the milliseconds of each run. What the engine prints of
 # itself goes elsewhere.
 _WORKER = """
@@ -32,22 +32,22 @@ for line in sys.stdin:
 """
 
 
-def missing_peer() -> str:
-    """How to install DeepSparse; empty if it is there."""
-    if (_HOME / "bin" / "python").exists():
+def missing_peer(home: Path = HOME) -> str:
+    """How to install DeepSparse in an environment of its own; empty if it is there."""
+    if (home / "bin" / "python").exists():
         return ""
     return (
-        f"DeepSparse is not installed in {_HOME}. It needs Python 3.8 to 3.11; its licence allows evaluation only:\n"
-        f"    python3.11 -m venv {_HOME} && {_HOME}/bin/pip install deepsparse==1.8.0"
+        f"DeepSparse is not installed in {home}. It needs Python 3.8 to 3.11; its licence allows evaluation only:\n"
+        f"    python3.11 -m venv {home} && {home}/bin/pip install deepsparse==1.8.0"
     )
 
 
 class DeepSparse:
     """A model at one batch, compiled in a process that waits to be asked."""
 
-    def __init__(self, path: Path, batch: int, threads: int, processor_time: bool = False) -> None:
+    def __init__(self, path: Path, batch: int, threads: int, processor_time: bool = False, home: Path = HOME) -> None:
         clock = "processor" if processor_time else "wall"
-        command = [str(_HOME / "bin" / "python"), "-c", _WORKER, str(path.resolve()), str(batch), str(threads), clock]
+        command = [str(home / "bin" / "python"), "-c", _WORKER, str(path.resolve()), str(batch), str(threads), clock]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

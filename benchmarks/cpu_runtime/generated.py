@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["GENERATED", "Shape", "encoder", "generate"]
+__all__ = ["GENERATED", "Shape", "detector", "encoder", "generate"]
 
 Shape = tuple[int, ...]
 _OPSET = 20
@@ -53,6 +53,14 @@ class _Graph:
         weight = self.constant(self.rng.standard_normal((channels, 1, 3, 3)) / 3)
         attributes = {"pads": [1] * 4, "strides": [stride] * 2, "group": channels}
         return self.act(self.op("Conv", x, weight, self.constant(np.zeros(channels)), **attributes), act)
+
+    def split(self, x: str, size: int) -> list[str]:
+        """Two halves of the channels."""
+        names = [f"half{len(self.nodes)}_{i}" for i in range(2)]
+        node = helper.make_node("Split", [x, self.constant([size, size], np.int64)], names, axis=1)
+        node.name = f"Split_{len(self.nodes)}"
+        self.nodes.append(node)
+        return names
 
     def dense(self, x: str, inputs: int, outputs: int, act: str = "") -> str:
         product = self.op("MatMul", x, self.weights(inputs, outputs, fan_in=inputs))
@@ -161,6 +169,50 @@ def _recurrent(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
     return g.op("Sigmoid", g.dense(y, 2 * width, 1)), (1, side, side)
 
 
+def _detector(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
+    """The shape of YOLOv8n for a width of 16: blocks that concatenate all that they make, a pyramid up and down."""
+
+    def conv(x: str, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, act: str = "Silu") -> str:
+        return g.conv(x, inputs, outputs, kernel, stride, act)
+
+    def joined(*parts: str) -> str:
+        return g.op("Concat", *parts, axis=1)
+
+    def block(x: str, inputs: int, outputs: int, count: int, is_residual: bool) -> str:
+        half = outputs // 2
+        parts = g.split(conv(x, inputs, outputs), half)
+        for _ in range(count):
+            y = conv(conv(parts[-1], half, half, 3), half, half, 3)
+            parts.append(g.op("Add", parts[-1], y) if is_residual else y)
+        return conv(joined(*parts), (2 + count) * half, outputs)
+
+    def enlarged(x: str) -> str:
+        scales = g.constant([1, 1, 2, 2])
+        attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
+        return g.op("Resize", x, "", scales, **attributes)
+
+    c1, c2, c3, c4, c5 = (width << i for i in range(5))
+    x = conv(conv("x", 3, c1, 3, 2), c1, c2, 3, 2)
+    x = conv(block(x, c2, c2, 1, True), c2, c3, 3, 2)
+    x = third = block(x, c3, c3, 2, True)
+    x = fourth = block(conv(x, c3, c4, 3, 2), c4, c4, 2, True)
+    x = conv(block(conv(x, c4, c5, 3, 2), c5, c5, 1, True), c5, c4)
+    pooled = [x]
+    for _ in range(3):
+        pooled.append(g.op("MaxPool", pooled[-1], kernel_shape=[5, 5], pads=[2] * 4, strides=[1, 1]))
+    fifth = conv(joined(*pooled), 4 * c4, c5)
+    up = block(joined(enlarged(fifth), fourth), c5 + c4, c4, 1, False)
+    small = block(joined(enlarged(up), third), c4 + c3, c3, 1, False)
+    middle = block(joined(conv(small, c3, c3, 3, 2), up), c3 + c4, c4, 1, False)
+    large = block(joined(conv(middle, c4, c4, 3, 2), fifth), c4 + c5, c5, 1, False)
+    made = []
+    for level, channels in ((small, c3), (middle, c4), (large, c5)):
+        heads = (64, 80)
+        ends = [conv(conv(conv(level, channels, n, 3), n, n, 3), n, n, act="") for n in heads]
+        made.append(g.op("Reshape", joined(*ends), g.constant([0, sum(heads), -1], np.int64)))
+    return g.op("Concat", *made, axis=2), (3, side, side)
+
+
 # By name: what is built, and its sizes.
 GENERATED: dict[str, tuple[Callable[..., tuple[str, Shape]], dict[str, Any]]] = {
     "residual, tiny": (_residual, {"width": 8, "side": 16}),
@@ -210,8 +262,14 @@ def encoder(width: int, layers: int, sparsity: float) -> onnx.ModelProto:
     return model
 
 
+def detector(side: int, sparsity: float) -> onnx.ModelProto:
+    """A detector of YOLOv8n's shape for images of ``side`` pixels, from ``x`` to ``y``."""
+    model, _ = _model(_detector, {"width": 16, "side": side}, sparsity, opset=17)
+    return model
+
+
 def _model(
-    build: Callable[..., tuple[str, Shape]], sizes: dict[str, Any], sparsity: float
+    build: Callable[..., tuple[str, Shape]], sizes: dict[str, Any], sparsity: float, opset: int = _OPSET
 ) -> tuple[onnx.ModelProto, Shape]:
     graph = _Graph(sparsity)
     last, shape = build(graph, **sizes)
@@ -219,4 +277,6 @@ def _model(
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *shape])
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     proto = helper.make_graph(graph.nodes, "generated", [given], [result], graph.constants)
-    return helper.make_model(proto, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9), shape
+    imported = [helper.make_opsetid("", opset)]
+    made = helper.make_model(proto, opset_imports=imported, ir_version=helper.find_min_ir_version_for(imported))
+    return made, shape

@@ -22,6 +22,7 @@ PAGE = Path(__file__).with_name("README.md")
 CHART = Path(__file__).with_name("chart.svg")
 GENERATED = Path(__file__).with_name("never_slower.json")
 PRUNED = Path(__file__).with_name("pruned_zoo.json")
+BESIDE = Path(__file__).with_name("deepsparse.json")
 # From here on, what a request costs in Python is little.
 _LONG_MS = 0.1
 # A model at a batch: its rows by what it is compared with.
@@ -73,6 +74,16 @@ where that was done.
 
 """
 
+_BESIDE = """
+## DeepSparse on pruned models
+
+The same file in DeepSparse 1.8.0 and in onnxruntime, in rounds; {threads}, {clock} time. {origin}
+Worst against DeepSparse {worst}; geometric mean {mean} of {count}, and {other} against onnxruntime.
+
+    {command}
+
+"""
+
 # Files of results, what they are of, and their models in words.
 _NEVER_SLOWER = {
     GENERATED: ("generated models", "Models that nothing was tuned for"),
@@ -118,6 +129,8 @@ def page(found: Sequence[Processor]) -> str:
         text += f"{processor.machine} Instruction set: {processor.isa}.\n"
         for each in processor.runs:
             text += _run_text(each)
+    if BESIDE.exists():
+        text += _beside_deepsparse(pages.read(BESIDE))
     for path, words in _NEVER_SLOWER.items():
         if path.exists():
             text += _never_slower(pages.read(path), *words)
@@ -132,7 +145,7 @@ def _never_slower(document: dict[str, Any], title: str, models: str) -> str:
         title=title,
         models=models,
         sparsity=f"{rows[0]['sparsity']:.0%}",
-        threads="one thread" if rows[0]["threads"] == 1 else f"{rows[0]['threads']} threads",
+        threads=_threads(rows[0]["threads"]),
         clock=rows[0]["clock"],
         origin=pages.measured_on(document),
         worst=_worst(rows),
@@ -145,9 +158,44 @@ def _never_slower(document: dict[str, Any], title: str, models: str) -> str:
     return text + pages.table(header, [row_cells(row) for row in rows])
 
 
-def _worst(rows: Sequence[dict[str, Any]]) -> str:
-    worst = max(rows, key=lambda row: row["ratio"])
-    return f"{worst['ratio']:.2f} ({worst['model']}, batch {worst['batch']})"
+def _worst(rows: Sequence[dict[str, Any]], ratio: str = "ratio") -> str:
+    worst = max(rows, key=lambda row: row[ratio])
+    return f"{worst[ratio]:.2f} ({worst['model']}, batch {worst['batch']})"
+
+
+def _beside_deepsparse(document: dict[str, Any]) -> str:
+    """The section about what ``against_deepsparse.py`` measured."""
+    rows = document["rows"]
+    means = [statistics.geometric_mean(row[f"to_{name}"] for row in rows) for name in ("deepsparse", "onnxruntime")]
+    text = _BESIDE.format(
+        threads=_threads(rows[0]["threads"]),
+        clock=rows[0]["clock"],
+        origin=pages.measured_on(document),
+        worst=_worst(rows, "to_deepsparse"),
+        mean=f"{means[0]:.2f}",
+        other=f"{means[1]:.2f}",
+        count=len(rows),
+        command=document["command"],
+    )
+    header = ["model", "batch", "ours, ms", "DeepSparse, ms", "ratio", "at most", "onnxruntime, ms", "ratio"]
+    cells = [
+        [
+            row["model"],
+            str(row["batch"]),
+            _number(row["ours_ms"]),
+            _number(row["deepsparse_ms"]),
+            f"{row['to_deepsparse']:.2f}",
+            f"{row['at_most']:.2f}",
+            _number(row["onnxruntime_ms"]),
+            f"{row['to_onnxruntime']:.2f}",
+        ]
+        for row in rows
+    ]
+    return text + pages.table(header, cells)
+
+
+def _threads(count: int) -> str:
+    return "one thread" if count == 1 else f"{count} threads"
 
 
 def row_cells(row: dict[str, Any]) -> list[str]:
@@ -195,8 +243,7 @@ def _slower(processor: Processor) -> str:
 
 def _run_text(run: Run) -> str:
     clock = "wall time" if run.clock == "wall" else "processor time"
-    threads = "one thread" if run.threads == 1 else f"{run.threads} threads"
-    settings = f"{clock}, {threads}, onnxruntime {run.onnxruntime}"
+    settings = f"{clock}, {_threads(run.threads)}, onnxruntime {run.onnxruntime}"
     summary = f"{run.date}, commit {run.commit}: {len(run.rows)} rows, {settings}"
     rows = "\n".join(table(run.rows))
     lines = [f"\n<details><summary>{summary}</summary>\n", f"`{run.command}`\n"]

@@ -170,6 +170,9 @@ def attention(node: NodeView) -> tuple[Step, ...]:
     heads, key_heads, depth, value_depth = (int(size) for size in sizes if isinstance(size, int))
     if heads % key_heads:
         raise NotLowered(f"{heads} heads of queries and {key_heads} of keys")
+    tokens, of_new_keys = (own[2 if is_parted else 1] for own in (dims, of_keys))
+    if isinstance(tokens, int) and isinstance(of_new_keys, int) and tokens != of_new_keys:
+        raise NotLowered(f"it has {tokens} queries and {of_new_keys} new keys; the kernel has as many of both")
     scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(depth)
     mask = node.input(3)
     if mask and (mask in node.graph.constants or not 1 <= len(node.graph.dims(mask) or ()) <= 4):

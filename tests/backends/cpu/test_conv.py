@@ -347,6 +347,20 @@ def test_shapes_in_rotation_are_packed_in_the_first_round_only(pool: _kernels.Th
     assert 1 <= op.times_packed == packed <= len(inputs)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_few_blocks_share_the_lists_of_a_product(pool: _kernels.ThreadPool, isa: str) -> None:
+    """Rows that fill one, two or three blocks of lanes; lists are unpacked for other tiles."""
+    rng = np.random.default_rng(12)
+    weights = random_sparse(rng, (50, 700, 1, 1), 0.1)
+    op = _kernels.Conv(_kernels.SparseWeights.from_dense(50, 700, weights), algorithm="single", isa=isa)
+    for rows in (17, 48, 33, 16, 80, 128):
+        x = random_array(rng, (rows, 700, 1, 1))
+        assert_close(run(pool, op, x), conv(x, weights), 700)
+        assert op.release_source()
+        # Elsewhere, tiles of one block and of more have other numbers of rows side by side, or lists of single rows.
+        assert rows > 48 or isa != "avx512" or op.times_packed == 1
+
+
 @pytest.mark.parametrize("algorithm", ["single", "dense"])
 def test_packings_of_many_shapes_take_a_bounded_number_of_bytes(pool: _kernels.ThreadPool, algorithm: str) -> None:
     rng = np.random.default_rng(12)

@@ -236,7 +236,8 @@ std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int thread
     return planned->packing->tiling.packs_like(tiling) && planned->packing->band_rows == band;
   });
   const auto pack = [&] {
-    auto packing = std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling, panel, band, pool);
+    auto packing = std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling,
+                                                 tiling.packing_panel(problem.tiling.geometry), band, pool);
     ++packed_;
     if (options_.values) packing->keep_places();
     return packing;

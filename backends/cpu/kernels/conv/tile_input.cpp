@@ -1,19 +1,23 @@
 #include "conv/tile_input.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
 namespace sift::cpu {
 namespace {
 
+// The lowest bits.
+std::uint32_t first_bits(std::int64_t count) { return (1U << count) - 1U; }
+
 // Bits of the lanes l < count with 0 <= first + l * stride < size.
 std::uint32_t lanes_inside(std::int64_t first, std::int64_t stride, std::int64_t count, std::int64_t size) {
-  std::uint32_t mask = 0;
-  for (std::int64_t lane = 0; lane < count; ++lane) {
-    const std::int64_t at = first + lane * stride;
-    if (at >= 0 && at < size) mask |= 1U << lane;
-  }
-  return mask;
+  // Nearly all runs lie inside, and short rows have many of them: nothing is divided for these.
+  if (first >= 0 && first + (count - 1) * stride < size) return first_bits(count);
+  if (stride == 0) return 0;
+  const std::int64_t begin = first >= 0 ? 0 : std::min(ceil_div(-first, stride), count);
+  const std::int64_t end = first >= size ? 0 : std::min(ceil_div(size - first, stride), count);
+  return first_bits(end) & ~first_bits(begin);
 }
 
 }  // namespace

@@ -18,6 +18,10 @@ constexpr std::int64_t kMostBlocks = 14;
 // Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
 constexpr std::int64_t kMostGeneratedBlocks = 28;
 constexpr std::int64_t kMostBlocksFromMemory = 56;
+// Tiles of up to so many blocks share the lists of a layer of one tap, in slices whose panel would be full at two: a
+// panel of three hardly misses the cache, and one block ends its lists more often.
+constexpr std::int64_t kSharedBlocks = 3;
+constexpr std::int64_t kFullBlocks = 2;
 
 // Lanes of a block, {rows, columns}.
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPixelBlocks{{{1, 16}, {2, 8}, {4, 4}}};
@@ -233,13 +237,18 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     if (!is_code && channel_bytes > kOffsetLimit) return;
     const RowsChoice rows = rows_for(tile, panel, problem.form, kernels);
     if (rows.function == nullptr) return;
+    // Where the blocks of a channel follow each other, an operand's place is the channel's number times the blocks.
+    const bool scales_lists =
+        rows.form == WeightForm::sell && taps == 1 && !tile.is_narrow() && kernel_rows(tile, panel) == 1;
+    const bool shares_lists = scales_lists && tile.blocks() <= kSharedBlocks;
+    const std::int64_t bytes_to_fit = shares_lists ? channel_bytes / tile.blocks() * kFullBlocks : channel_bytes;
     for (const std::int64_t panel_bytes : panel_limits(problem, tile)) {
-      const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / channel_bytes, 1, problem.channels);
+      const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / bytes_to_fit, 1, problem.channels);
       const std::int64_t slice_channels = even_slice(problem.channels, most, unit);
       const double cycles = estimate(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes);
       if (cycles < least) {
         least = cycles;
-        best = {tile, slice_channels, rows.function, rows.form, rows.rows_per_call, unit};
+        best = {tile, slice_channels, rows.function, rows.form, rows.rows_per_call, unit, scales_lists};
       }
     }
   };

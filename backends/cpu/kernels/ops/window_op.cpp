@@ -31,17 +31,40 @@ Shape WindowOp::output_shape(const Shape& in) const {
   return {in.n, in.c, g.output_h(in.h), g.output_w(in.w)};
 }
 
+// Null where planes are copied.
+std::shared_ptr<const PlaneMasks> WindowOp::masks_for(const Shape& in, const Shape& out) const {
+  constexpr std::size_t kKept = 8;
+  if (layout_ != Layout::nchw || layer_.kernels.masked_window == nullptr || layer_.kind == WindowKind::sum ||
+      !PlaneMasks::fit(layer_.geometry, in, out)) {
+    return nullptr;
+  }
+  // Rows of 25 taps share so much of what they read that it is worth a copy of planes that are wider than a block.
+  constexpr std::int64_t kShared = 25;
+  const bool all_active = layer_.kind == WindowKind::weighted_sum && layer_.weights->density() == 1.0;
+  if (all_active && layer_.weights->columns() == kShared && out.w > kLanes) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto known =
+      std::ranges::find_if(masks_, [&](const auto& masks) { return masks->in.h == in.h && masks->in.w == in.w; });
+  if (known != masks_.end()) return *known;
+  if (masks_.size() == kKept) masks_.erase(masks_.begin());
+  masks_.push_back(std::make_shared<const PlaneMasks>(layer_.geometry, in, out));
+  return masks_.back();
+}
+
 void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   const Shape out_shape = output_shape(shape);
   if (element_count(out_shape, layout_) == 0) return;
   const WindowRun run(layer_, shape, out_shape);
+  const std::shared_ptr<const PlaneMasks> masks = masks_for(shape, out_shape);
   const std::int64_t planes = (layout_ == Layout::nchw ? shape.n : ceil_div(shape.n, kLanes)) * shape.c;
   constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
   const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
   pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
     const std::int64_t first = task * together;
     const std::int64_t last = std::min(planes, first + together);
-    if (layout_ == Layout::nchw) {
+    if (masks != nullptr) {
+      run.run_masked(*masks, first, last, in, out);
+    } else if (layout_ == Layout::nchw) {
       run.run_nchw(first, last, in, out);
     } else {
       run.run_nchw_n16(first, last, in, out);

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/conv_geometry.h"
 #include "base/op.h"
+#include "ops/plane_masks.h"
 #include "ops/window_run.h"
 #include "simd/kernel_table.h"
 
@@ -24,9 +26,13 @@ class WindowOp : public Op {
            const KernelTable& kernels);
 
  private:
+  std::shared_ptr<const PlaneMasks> masks_for(const Shape& in, const Shape& out) const;
+
   WindowLayer layer_;
   bool ceil_mode_;
   Layout layout_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::shared_ptr<const PlaneMasks>> masks_;  // of the shapes that came last
 
   friend class Depthwise;
   friend class AveragePool;

@@ -3,55 +3,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/aligned_buffer.h"
 #include "base/cache.h"
+#include "ops/window_scratch.h"
 
 namespace sift::cpu {
 namespace {
 
 // The maximum over a window that holds nothing but padding, as onnxruntime has it.
 constexpr float kNothing = std::numeric_limits<float>::lowest();
-
-struct Scratch {
-  AlignedBuffer rows;
-  std::vector<std::ptrdiff_t> taps;
-  std::vector<float> weights;
-  std::vector<float> scales;
-  std::vector<std::size_t> tap_ends;  // of each stretch's taps
-
-  void clear() {
-    taps.clear();
-    weights.clear();
-    tap_ends.clear();
-  }
-};
-
-Scratch& thread_scratch() {
-  static thread_local Scratch scratch;
-  return scratch;
-}
-
-// Copies `count` columns, the first of which follows `pad` columns of padding, sorted by their remainder modulo the
-// stride: `phase` floats for each remainder.
-void sort_columns(const KernelTable& kernels, const float* from, std::int64_t count, std::int64_t pad,
-                  std::int64_t stride, std::int64_t phase, float* row) {
-  const auto target = [&](std::int64_t first) { return row + (first + pad) % stride * phase + (first + pad) / stride; };
-  if (stride == 2) {
-    // Nearly all networks that stride do so by two.
-    kernels.split_pairs(from, count / 2, target(0), target(1));
-    if (count % 2 != 0) target(0)[count / 2] = from[count - 1];
-    return;
-  }
-  for (std::int64_t first = 0; first < std::min(stride, count); ++first) {
-    float* const to = target(first);
-    const std::int64_t columns = ceil_div(count - first, stride);
-    if (stride == 1) {
-      std::copy(from, from + columns, to);
-    } else {
-      for (std::int64_t i = 0; i < columns; ++i) to[i] = from[first + stride * i];
-    }
-  }
-}
 
 }  // namespace
 
@@ -110,11 +69,27 @@ WindowArgs WindowRun::start(std::size_t channel) const {
   return args;
 }
 
+float WindowRun::padding() const { return layer_.kind == WindowKind::maximum ? kNothing : 0.0F; }
+
+void WindowRun::take_taps(std::size_t channel, WindowArgs& args) const {
+  WindowScratch& scratch = window_scratch();
+  args.taps = scratch.window.data();
+  args.tap_count = static_cast<std::uint32_t>(scratch.window.size());
+  if (layer_.kind != WindowKind::weighted_sum) return;
+  const auto taps = layer_.weights->row_columns(static_cast<std::int64_t>(channel));
+  args.weights = layer_.weights->row_values(static_cast<std::int64_t>(channel)).data();
+  if (taps.size() == scratch.window.size()) return;
+  scratch.taps.resize(taps.size());
+  for (std::size_t i = 0; i < taps.size(); ++i) scratch.taps[i] = scratch.window[taps[i]];
+  args.taps = scratch.taps.data();
+  args.tap_count = static_cast<std::uint32_t>(taps.size());
+}
+
 // Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window; of weighted sums, of those
 // that are listed, and their weights to scratch.weights.
 template <typename Place>
 void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place place) const {
-  Scratch& scratch = thread_scratch();
+  WindowScratch& scratch = window_scratch();
   if (layer_.kind != WindowKind::weighted_sum) {
     for (std::int64_t i = rows.begin; i < rows.end; ++i) {
       for (std::int64_t j = cols.begin; j < cols.end; ++j) scratch.taps.push_back(place(i, j));
@@ -166,10 +141,11 @@ void WindowRun::pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const
     cut_nchw_n16(first, last, in, out);
     return;
   }
-  Scratch& scratch = thread_scratch();
-  float* const copy = scratch.rows.floats(static_cast<std::size_t>(size));
+  WindowScratch& scratch = window_scratch();
+  float* const copy = scratch.plane.floats(static_cast<std::size_t>(size));
   // Once for all planes: each puts its pixels into the same places.
-  std::fill(copy, copy + size, layer_.kind == WindowKind::maximum ? kNothing : 0.0F);
+  std::fill(copy, copy + size, padding());
+  list_window([&](std::int64_t i, std::int64_t j) { return i * g_.dilation_h * pitch + j * g_.dilation_w * kLanes; });
   // No window may reach beyond the padding.
   const std::int64_t columns = std::clamp<std::int64_t>(reach_w - g_.pad_left, 0, in_.w);
   const std::int64_t rows = std::clamp<std::int64_t>(reach_h - g_.pad_top, 0, in_.h);
@@ -180,19 +156,14 @@ void WindowRun::pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const
       std::copy(row, row + columns * kLanes, copy + (y + g_.pad_top) * pitch + g_.pad_left * kLanes);
     }
     const auto channel = static_cast<std::size_t>(plane % in_.c);
-    scratch.clear();
-    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w},
-             [&](std::int64_t i, std::int64_t j) { return i * g_.dilation_h * pitch + j * g_.dilation_w * kLanes; });
     WindowArgs args = start(channel);
+    take_taps(channel, args);
     args.non_temporal = non_temporal();
     args.rows = static_cast<std::uint32_t>(out_.h);
     args.row_step = g_.stride_h * pitch;
     args.out_row_step = out_.w * kLanes;
     args.in = copy;
     args.step = g_.stride_w * kLanes;
-    args.taps = scratch.taps.data();
-    args.weights = scratch.weights.data();
-    args.tap_count = static_cast<std::uint32_t>(scratch.taps.size());
     args.out = out + plane * out_.h * out_.w * kLanes;
     args.blocks = static_cast<std::uint32_t>(out_.w);
     layer_.kernels.window(layer_.kind, args);
@@ -201,7 +172,7 @@ void WindowRun::pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const
 
 // Windows are cut at the borders, and neighbours with the same cut run together.
 void WindowRun::cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
-  Scratch& scratch = thread_scratch();
+  WindowScratch& scratch = window_scratch();
   // Few enough that the stretches at both ends of the rows find them in the cache.
   constexpr std::int64_t kTogether = 8;
   // From memory, rows are prefetched: what the processor prefetches by itself ends with each page.
@@ -245,80 +216,6 @@ void WindowRun::cut_nchw_n16(std::int64_t first, std::int64_t last, const float*
         }
       }
     }
-  }
-}
-
-// Sixteen neighbours are a block: the plane is copied with its padding, columns sorted by their remainder modulo the
-// stride, so that the operands of neighbours are adjacent.
-void WindowRun::run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const {
-  Scratch& scratch = thread_scratch();
-  const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
-  const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
-  // A block at the end reads up to 15 lanes that are not stored.
-  const std::int64_t phase = ceil_div(reach_w, g_.stride_w) + kLanes;
-  const std::int64_t pitch = phase * g_.stride_w;
-  const std::int64_t size = reach_h * pitch;
-  float* const rows = scratch.rows.floats(static_cast<std::size_t>(size));
-  const float fill = layer_.kind == WindowKind::maximum ? kNothing : 0.0F;
-  // Once for all planes: each puts its pixels into the same places.
-  std::fill(rows, rows + size, fill);
-  // No window may reach beyond the padding on the left, or at the top.
-  const std::int64_t last_x = std::clamp<std::int64_t>(reach_w - g_.pad_left, 0, in_.w);
-  const std::int64_t last_y = std::clamp<std::int64_t>(reach_h - g_.pad_top, 0, in_.h);
-  for (std::int64_t plane = first; plane < last; ++plane) {
-    const float* const from = in + plane * in_.h * in_.w;
-    for (std::int64_t y = 0; y < last_y; ++y) {
-      float* const row = rows + (y + g_.pad_top) * pitch;
-      sort_columns(layer_.kernels, from + y * in_.w, last_x, g_.pad_left, g_.stride_w, phase, row);
-    }
-    const auto channel = static_cast<std::size_t>(plane % in_.c);
-    scratch.clear();
-    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w}, [&](std::int64_t i, std::int64_t j) {
-      const std::int64_t at = j * g_.dilation_w;
-      return i * g_.dilation_h * pitch + at % g_.stride_w * phase + at / g_.stride_w;
-    });
-    copied_plane(channel, rows, pitch, out + plane * out_.h * out_.w);
-  }
-}
-
-void WindowRun::copied_plane(std::size_t channel, const float* rows, std::int64_t pitch, float* out) const {
-  Scratch& scratch = thread_scratch();
-  WindowArgs args = start(channel);
-  args.taps = scratch.taps.data();
-  args.weights = scratch.weights.data();
-  args.tap_count = static_cast<std::uint32_t>(scratch.taps.size());
-  const bool averages = layer_.kind == WindowKind::sum;
-  if (out_.w <= kLanes && !averages) {
-    // A row is one block: rows take the place of blocks, so that several are in flight.
-    args.in = rows;
-    args.out = out;
-    args.step = g_.stride_h * pitch;
-    args.out_step = out_.w;
-    args.blocks = static_cast<std::uint32_t>(out_.h);
-    args.lanes = args.last_lanes = static_cast<std::uint32_t>(out_.w);
-    layer_.kernels.window(layer_.kind, args);
-    return;
-  }
-  args.step = args.out_step = kLanes;
-  args.blocks = static_cast<std::uint32_t>(ceil_div(out_.w, kLanes));
-  args.last_lanes = static_cast<std::uint32_t>(out_.w - (ceil_div(out_.w, kLanes) - 1) * kLanes);
-  args.row_step = g_.stride_h * pitch;
-  args.out_row_step = out_.w;
-  // Rows whose averages have other divisors are others.
-  for (const Stretch& stretch : rows_) {
-    if (averages) {
-      scratch.scales.clear();
-      for (const Stretch& cols : cols_) {
-        const std::int64_t divisor = std::max<std::int64_t>(stretch.divisor * cols.divisor, 1);
-        scratch.scales.insert(scratch.scales.end(), static_cast<std::size_t>(cols.end - cols.begin),
-                              1.0F / static_cast<float>(divisor));
-      }
-      args.scales = scratch.scales.data();
-    }
-    args.rows = static_cast<std::uint32_t>(stretch.end - stretch.begin);
-    args.in = rows + stretch.begin * g_.stride_h * pitch;
-    args.out = out + stretch.begin * out_.w;
-    layer_.kernels.window(layer_.kind, args);
   }
 }
 

@@ -8,6 +8,8 @@
 
 #include "base/conv_geometry.h"
 #include "base/op.h"
+#include "ops/plane_masks.h"
+#include "ops/window_scratch.h"
 #include "simd/kernel_table.h"
 #include "weights/sparse_weights.h"
 
@@ -30,6 +32,8 @@ class WindowRun {
 
   void run_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   void run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  // Of images in planes, where they lie.
+  void run_masked(const PlaneMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
 
  private:
   struct Range {
@@ -58,13 +62,25 @@ class WindowRun {
   std::int64_t divisor_x(std::int64_t x) const;
 
   WindowArgs start(std::size_t channel) const;
+  float padding() const;
+  // Lists place(i, j) of all taps of a window; take_taps then finds those of a channel among them.
+  template <typename Place>
+  void list_window(Place place) const {
+    std::vector<std::ptrdiff_t>& window = window_scratch().window;
+    window.clear();
+    for (std::int64_t i = 0; i < g_.kernel_h; ++i) {
+      for (std::int64_t j = 0; j < g_.kernel_w; ++j) window.push_back(place(i, j));
+    }
+  }
+  void take_taps(std::size_t channel, WindowArgs& args) const;
   bool non_temporal() const;
   void pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   template <typename Place>
   void add_taps(std::size_t channel, Range rows, Range cols, Place place) const;
   void cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-  // Of a plane that was copied with its padding, to rows `pitch` apart; its taps are listed.
-  void copied_plane(std::size_t channel, const float* rows, std::int64_t pitch, float* out) const;
+  std::int64_t square_of(const WindowArgs& args) const;
+  // Of a plane that was copied with its padding, to rows `pitch` apart.
+  void copied_plane(WindowArgs args, const float* plane, std::int64_t pitch, float* out) const;
 
   const WindowLayer& layer_;
   const ConvGeometry& g_;

@@ -59,6 +59,8 @@ struct KernelTable {
   void (*rearrange)(RearrangeArgs);
 
   void (*window)(WindowKind kind, WindowArgs);
+  std::int64_t largest_square;                               // see WindowArgs
+  void (*masked_window)(WindowKind kind, MaskedWindowArgs);  // null where the instruction set has no masks
   void (*elementwise)(ElementwiseArgs);
   void (*stream)(const StreamArgs&);
   void (*normalize_row)(NormalizeArgs);    // x [channels]
@@ -88,8 +90,9 @@ struct KernelTable {
   // What every machine with this instruction set runs; see packed_row_kernels.
   PackedRowKernels packed_rows;
 
-  // even[i] = from[2 i], odd[i] = from[2 i + 1].
-  void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);
+  void (*copy_rows)(CopyRowsArgs);
+  // The even columns of each row to `to`, the odd ones to `odd`.
+  void (*split_rows)(CopyRowsArgs, float* odd);
 
   void (*copy_blocks)(std::span<const BlockCopy> copies);
   void (*weight_gradient)(std::span<const GradientLine> lines, const GradientRun& run);

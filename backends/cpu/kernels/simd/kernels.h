@@ -8,6 +8,7 @@
 #include "simd/epilogue.h"
 #include "simd/gather.h"
 #include "simd/kernel_table.h"
+#include "simd/masked_window.h"
 #include "simd/narrow_rows.h"
 #include "simd/normalize.h"
 #include "simd/packed/list.h"
@@ -51,6 +52,8 @@ const KernelTable* kernels() {
       .deinterleave = &deinterleave,
       .rearrange = &rearrange,
       .window = &window,
+      .largest_square = kLargestSquare,
+      .masked_window = kMaskedWindow,
       .elementwise = &elementwise,
       .stream = &stream,
       .normalize_row = &normalize_row,
@@ -82,7 +85,8 @@ const KernelTable* kernels() {
                 .layer_norm_gradient = &layer_norm_gradient,
                 .activation = &lane_activation},
       .packed_rows = {.operands = &natural_operands, .multiply = &multiply_packed, .list = &list_packed},
-      .split_pairs = &split_pairs,
+      .copy_rows = &copy_rows,
+      .split_rows = &split_rows,
       .copy_blocks = &copy_blocks,
       .weight_gradient = &weight_gradient,
       .gradient_rows = &gradient_rows,

@@ -18,6 +18,7 @@ template <int Blocks, bool TapsOverlap>
 struct NarrowTile {
   using V = NarrowVec;
   static constexpr int kFloats = Blocks * kNarrowBlock;
+  static constexpr int kRowBlocks = 1;  // lists are those of all of them
   static constexpr int kLanes = kNarrowBytes / 4;
   static constexpr int kVecs = kFloats / kLanes;
   static constexpr int kVecsPerBlock = kNarrowBlock / kLanes;

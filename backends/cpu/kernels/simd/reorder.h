@@ -98,12 +98,70 @@ inline void deinterleave(const float* in, std::ptrdiff_t stride, std::int64_t co
   }
 }
 
-inline void split_pairs(const float* __restrict from, std::int64_t pairs, float* __restrict even,
-                        float* __restrict odd) {
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    even[i] = from[2 * i];
-    odd[i] = from[2 * i + 1];
+// Rows are short: what is left behind whole vectors is one more, which overlaps the last of them.
+inline void copy_rows(CopyRowsArgs args) {
+  const std::int64_t whole = args.width / kVecLanes * kVecLanes;
+  const bool overlaps = whole > 0 && whole < args.width;
+  const std::int64_t last = overlaps ? args.width - kVecLanes : whole;
+  const float* from = args.from;
+  float* to = args.to;
+  for (std::int64_t row = 0; row < args.rows; ++row, from += args.from_pitch, to += args.to_pitch) {
+    for (std::int64_t i = 0; i < whole; i += kVecLanes) store_unaligned(to + i, load_unaligned(from + i));
+    if (overlaps) {
+      store_unaligned(to + last, load_unaligned(from + last));
+    } else if (whole < args.width) {
+      const auto lanes = static_cast<int>(args.width);
+      store_lanes(to, load_lanes(from, lanes), lanes);
+    }
   }
 }
+
+#if defined(__AVX512F__)
+inline void split_rows(CopyRowsArgs args, float* odd) {
+  constexpr std::int64_t kPair = 2 * kBlock;
+  const __m512i evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  const __m512i odds = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+  const std::int64_t whole = args.width / kPair * kPair;
+  const auto rest = static_cast<std::uint32_t>(args.width - whole);
+  const std::uint32_t read = (1U << rest) - 1U;
+  const auto write_even = static_cast<__mmask16>((1U << (rest + 1) / 2) - 1U);
+  const auto write_odd = static_cast<__mmask16>((1U << rest / 2) - 1U);
+  const float* from = args.from;
+  float* even = args.to;
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    for (std::int64_t x = 0; x < whole; x += kPair) {
+      const __m512 low = _mm512_loadu_ps(from + x);
+      const __m512 high = _mm512_loadu_ps(from + x + kBlock);
+      _mm512_storeu_ps(even + x / 2, _mm512_permutex2var_ps(low, evens, high));
+      _mm512_storeu_ps(odd + x / 2, _mm512_permutex2var_ps(low, odds, high));
+    }
+    if (rest != 0) {
+      const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(read), from + whole);
+      const __m512 high = _mm512_maskz_loadu_ps(static_cast<__mmask16>(read >> kBlock), from + whole + kBlock);
+      _mm512_mask_storeu_ps(even + whole / 2, write_even, _mm512_permutex2var_ps(low, evens, high));
+      _mm512_mask_storeu_ps(odd + whole / 2, write_odd, _mm512_permutex2var_ps(low, odds, high));
+    }
+    from += args.from_pitch;
+    even += args.to_pitch;
+    odd += args.to_pitch;
+  }
+}
+#else
+inline void split_rows(CopyRowsArgs args, float* odd) {
+  const float* from = args.from;
+  float* even = args.to;
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    const std::int64_t pairs = args.width / 2;
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      even[i] = from[2 * i];
+      odd[i] = from[2 * i + 1];
+    }
+    if (args.width % 2 != 0) even[pairs] = from[args.width - 1];
+    from += args.from_pitch;
+    even += args.to_pitch;
+    odd += args.to_pitch;
+  }
+}
+#endif
 
 }  // namespace sift::cpu::SIFT_ISA

@@ -24,6 +24,7 @@ struct Tile {
   static constexpr int kVecsPerRow = Cols * kVecsPerBlock;
   static constexpr int kVecs = Rows * kVecsPerRow;
   static constexpr int kFloats = kVecs * kVecLanes;
+  static constexpr int kRowBlocks = Rows == 1 ? Cols : 1;  // that follow each other in the panel
   using V = Vec;
 
   Vec vec[kVecs];
@@ -144,12 +145,12 @@ void rows_csr_apart(const RowsArgs& args) {
 }
 
 // sums[r] += the r-th weight times its operands.
-template <int Row, int RowsPerCall, typename Sums>
+template <int Row, int RowsPerCall, int Scale, typename Sums>
 [[gnu::always_inline]] inline void multiply_sell(const SomeWeights<Sums, RowsPerCall>& weights, const std::byte* panel,
                                                  const std::uint16_t* offsets, std::ptrdiff_t pitch, Sums* sums) {
   if constexpr (Row < RowsPerCall) {
-    sums[Row].multiply_add(weights.template splat<Row>(), panel + offsets[Row], pitch);
-    multiply_sell<Row + 1, RowsPerCall>(weights, panel, offsets, pitch, sums);
+    sums[Row].multiply_add(weights.template splat<Row>(), panel + std::ptrdiff_t{offsets[Row]} * Scale, pitch);
+    multiply_sell<Row + 1, RowsPerCall, Scale>(weights, panel, offsets, pitch, sums);
   }
 }
 
@@ -174,8 +175,8 @@ inline constexpr int kListAhead = 2048;
 // Two or four rows at a time, where the sums of one are too few to keep the multipliers busy. Rows stand by the lengths
 // of their lists, so that few weights of zero make those of neighbours equal: there is one end for all of them, and
 // most are what the processor expects.
-template <typename Sums, int RowsPerCall>
-void rows_sell(const RowsArgs& args) {
+template <typename Sums, int RowsPerCall, int Scale>
+[[gnu::always_inline]] inline void rows_scaled_sell(const RowsArgs& args) {
   const std::byte* const panel = args.panel;
   const std::ptrdiff_t pitch = args.pitch;
   const std::uint32_t* ends = args.starts + args.row_begin / RowsPerCall;
@@ -193,7 +194,7 @@ void rows_sell(const RowsArgs& args) {
 #pragma GCC unroll 1
     for (; offset != end; offset += RowsPerCall, value += RowsPerCall) {
       const SomeWeights<Sums, RowsPerCall> weights(value);
-      multiply_sell<0>(weights, panel, offset, pitch, sums);
+      multiply_sell<0, RowsPerCall, Scale>(weights, panel, offset, pitch, sums);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < RowsPerCall; ++r) {
@@ -201,6 +202,15 @@ void rows_sell(const RowsArgs& args) {
       sums[r].finish(args, rows[r]);
     }
   }
+}
+
+// Lists of layers of one tap are those of a tile of one block.
+template <typename Sums, int RowsPerCall>
+void rows_sell(const RowsArgs& args) {
+  if constexpr (Sums::kRowBlocks > 1) {
+    if (args.one_tap) return rows_scaled_sell<Sums, RowsPerCall, Sums::kRowBlocks>(args);
+  }
+  rows_scaled_sell<Sums, RowsPerCall, 1>(args);
 }
 
 // Two rows at a time: an operand that both rows use is read once. Pays from a density of about 20 %, where the

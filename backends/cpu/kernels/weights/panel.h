@@ -106,12 +106,19 @@ struct Tiling {
   WeightForm form;                 // that `rows` takes; not always the one of the problem
   int rows_per_call = 1;           // of sell
   std::int64_t unit_channels = 1;  // of code, see CodeUnit; a slice has whole units
+  bool scales_lists = false;       // of sell: lists are those of one block, and the kernel multiplies their offsets
 
-  // Whether weights packed for the one suit the other. Code suits all.
+  // Whether weights packed for the one suit the other. Code suits all, and lists of one block do.
   bool packs_like(const Tiling& other) const {
     if (form == WeightForm::code) return other.form == form && unit_channels == other.unit_channels;
-    return tile == other.tile && slice_channels == other.slice_channels && form == other.form &&
+    const bool tiles_alike = scales_lists ? other.scales_lists : tile == other.tile;
+    return tiles_alike && slice_channels == other.slice_channels && form == other.form &&
            rows_per_call == other.rows_per_call;
+  }
+  // The panel that weights are packed for.
+  PanelShape packing_panel(const ConvGeometry& geometry) const {
+    if (!scales_lists) return {geometry, tile};
+    return {geometry, {.lanes_h = tile.lanes_h, .lanes_w = tile.lanes_w}};
   }
 };
 

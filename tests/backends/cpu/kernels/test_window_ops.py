@@ -55,7 +55,7 @@ def test_windows_that_meet_nothing_but_padding(
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW_MACHINE)
+@settings(max_examples=30, deadline=None, suppress_health_check=SLOW_MACHINE)
 @given(
     n=st.sampled_from((1, 3, 16, 18)),
     channels=st.integers(1, 5),
@@ -89,6 +89,43 @@ def test_depthwise_convolution_agrees_with_numpy(
     geometry = {"stride": stride, "dilation": dilation, "pads": pads, "activation": activation}
     op = depthwise(weights, bias, kernel=kernel, layout=layout, isa=isa, **geometry)
     assert_close(run(pool, op, x), conv(x, weights, bias, groups=channels, **geometry), weights[0].size)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=20, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 23), st.integers(1, 37)),
+    kernel=st.sampled_from(((3, 3), (5, 5), (7, 7), (1, 3))),
+    dilation=st.sampled_from(((1, 1), (2, 1), (1, 3))),
+    stride=st.sampled_from(((1, 1), (1, 1), (2, 2))),
+    density=st.sampled_from((0.2, 1.0)),
+    activation=st.sampled_from(ACTIVATIONS),
+)
+def test_windows_of_planes_that_keep_their_size(
+    pool: _kernels.ThreadPool,
+    isa: str,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    dilation: tuple[int, int],
+    stride: tuple[int, int],
+    density: float,
+    activation: tuple[str, float, float],
+) -> None:
+    """Windows as networks have them: padded so that the outputs are as many as the pixels, or half as many."""
+    rng = np.random.default_rng(size)
+    x = random_array(rng, (2, 3, *size))
+    weights = random_array(rng, (3, 1, *kernel)) * (rng.random((3, 1, *kernel)) < density)
+    reach = [(kernel[i] - 1) * dilation[i] for i in (0, 1)]
+    pads = (reach[0] // 2, reach[1] // 2, reach[0] - reach[0] // 2, reach[1] - reach[1] // 2)
+    geometry = {"stride": stride, "dilation": dilation, "pads": pads}
+    own = {"layout": "planes", "isa": isa}
+    bias = random_array(rng, (3,))
+    op = depthwise(weights, bias, kernel=kernel, activation=activation, **geometry, **own)
+    assert_close(run(pool, op, x), conv(x, weights, bias, groups=3, activation=activation, **geometry), weights[0].size)
+    if all(pads[i] < kernel[i % 2] for i in range(4)):
+        attributes = {"kernel_shape": kernel, "strides": stride, "dilations": dilation, "pads": pads}
+        pooled = run(pool, _kernels.MaxPool(kernel=kernel, **geometry, **own), x)
+        assert_close(pooled, run_onnxruntime("MaxPool", x, attributes))
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -76,4 +76,14 @@ struct BlockCopy {
   std::ptrdiff_t to_step;
 };
 
+// Rows of `width` floats, to another place.
+struct CopyRowsArgs {
+  const float* from;
+  std::ptrdiff_t from_pitch;  // floats from one row to the next
+  float* to;
+  std::ptrdiff_t to_pitch;
+  std::int64_t rows;
+  std::int64_t width;
+};
+
 }  // namespace sift::cpu

@@ -35,6 +35,25 @@ struct WindowArgs {
   std::ptrdiff_t ahead_pitch;  // floats from one of them to the next
   Activation activation;
   bool non_temporal;  // stores of whole blocks; all places are aligned then
+  // 3 or 5, up to `largest_square`: of weighted sums whose taps are so many neighbours in so many rows, `row_step`
+  // apart, all of them active. Else 0.
+  std::int64_t square;
+};
+
+// The windows of a plane that has as many columns as its outputs, in blocks of lanes that run on from row to row.
+struct MaskedWindowArgs {
+  const float* in;               // where the first output lies in the plane
+  const std::ptrdiff_t* window;  // of each tap of the window: floats from an output to its operand
+  const std::uint16_t* masks;    // [taps of the window][blocks]: the lanes whose operands lie in the plane
+  const std::uint32_t* active;   // [tap_count] taps of the window; null: all of them
+  const float* weights;          // [tap_count], of weighted_sum
+  std::uint32_t tap_count;
+  float start;    // bias, or the least float
+  float outside;  // the operand of other lanes
+  float* out;
+  std::uint32_t blocks;
+  std::uint32_t last_lanes;  // stored of the last block
+  Activation activation;
 };
 
 // Winograd's convolution, see winograd.h.
