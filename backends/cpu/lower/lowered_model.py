@@ -13,7 +13,7 @@ from sift_onnx.backends.lowering.specs import LinearLayer, QuantizedMatmul, Recu
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.shapes.tensor_specs import TensorSpec
 
-__all__ = ["LoweredModel", "ModelMetadata", "RegionWeights", "weights_of"]
+__all__ = ["LayerWeights", "LoweredModel", "ModelMetadata", "RegionWeights", "weights_of"]
 
 # Of the steps that have any, by their place in a region.
 LayerWeights = _kernels.SparseWeights | _kernels.PackedRows | _kernels.QuadWeights

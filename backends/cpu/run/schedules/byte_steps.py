@@ -13,7 +13,7 @@ from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Joined, Moving, PixelCopy, Reshaped, Sliced
+from sift_onnx.backends.lowering.specs import Joined, Moving, PixelCopy, QuantizedMatmul, Reshaped, Sliced
 
 __all__ = ["compute_bytes", "deliver_bytes", "move_bytes"]
 
@@ -32,10 +32,14 @@ def compute_bytes(values: Values, index: int, step: Step) -> None:
         layout = values.copies.cheapest_layout(view, kernel_shape(view.dims, step.view))
         operands = [values.operand(step, 0, view, step.view, layout)]
     else:
-        operands = [_quads(values, step, position) for position in range(len(step.inputs))]
+        is_added = isinstance(step.spec, QuantizedMatmul) and step.spec.is_added
+        operands = [_quads(values, step, position) for position in range(1 if is_added else len(step.inputs))]
         if not step.result_dtype.is_bytes:
             layout = "planes" if step.output in values.direct else values.layout_of(shape[0])
             key = values.result_key(step.output, layout)
+        if is_added:
+            floats = replace(step, dtype=DType.FLOAT32)
+            operands.append(values.operand(floats, 1, values.view(step, 1), step.result_view, layout))
     made = values.compute(index, step, values.op_of(index, layout), operands, (key, layout))
     values.check_result(step, made)
     if step.result_dtype.is_bytes:
