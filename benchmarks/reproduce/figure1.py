@@ -8,46 +8,69 @@ with the best dense one that takes no longer, whatever its number of steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from figure1_page import NAMES, ROUNDS, SLACK, SPARSITIES, Point, label, tell
+from figure1_page import NAMES, ROUNDS, SLACK, Figure, Point, label, tell
 from image_study import Configuration, ImageStudy
 from images import batches, steps
 from outcome import Experiment
 from step_times import step_times
 
-__all__ = ["figure_1", "training_flops"]
+__all__ = ["figure_1", "plain_seconds", "training_flops"]
+
+SPARSITIES = ("0.5", "0.75", "0.9")
 
 
 def figure_1(study: ImageStudy) -> Experiment:
     """Train what both plots show, time steps, and hold the paper's sentences against them."""
-    return Experiment(partial(_measure, study), partial(tell, study))
+    widths = study.setting.widths
+    title = "Figure 1: accuracy over training FLOPs, and over seconds"
+    return _experiment(study, Figure("figure1", title, widths, study.setting.wide, SPARSITIES))
 
 
-def _measure(study: ImageStudy) -> dict[str, Any]:
-    setting = study.setting
-    dense = {width: Configuration(width=study.own_width(width)) for width in setting.widths}
+def plain_seconds(study: ImageStudy) -> Experiment:
+    """The same of a network so small that its size limits it."""
+    title = "A small network at equal seconds: beyond the paper"
+    width = study.setting.width
+    # The network for digits is one.
+    network = "" if study.setting.images == "digits" else "plain"
+    widths = (width, width + 1, 2 * width)
+    return _experiment(study, Figure("plain-seconds", title, widths, (width,), ("0.75", "0.9"), network, paper=False))
+
+
+def _experiment(study: ImageStudy, figure: Figure) -> Experiment:
+    return Experiment(partial(_measure, study, figure), partial(tell, study, figure))
+
+
+def _measure(study: ImageStudy, figure: Figure) -> dict[str, Any]:
+    setting, network = study.setting, figure.network
+    dense = {width: Configuration(width=study.own_width(width), network=network) for width in figure.widths}
     sparse = {
-        (width, algorithm, s): Configuration((("wide", s),), algorithm, study.own_width(width))
-        for width in setting.wide
+        (width, algorithm, s): Configuration((("wide", s),), algorithm, study.own_width(width), network=network)
+        for width in figure.wide
         for algorithm in (NAMES if width == setting.width else ("rigl",))
-        for s in SPARSITIES
+        for s in figure.sparsities
     }
     timed = [*dense.values(), *sparse.values()]
-    networks = [{"transform": dict(c.transform), "algorithm": c.algorithm, "width": study.width_of(c)} for c in timed]
+    # Runs that were kept of the setting's own network have no entry for a name.
+    named = {"network": network} if network else {}
+    networks = [
+        {"transform": dict(c.transform), "algorithm": c.algorithm, "width": study.width_of(c), **named} for c in timed
+    ]
+    what = figure.title.split(":")[0]
     (measured,) = study.jobs.run(
-        step_times, [{"setting": study.name, "networks": networks, "rounds": ROUNDS}], "Figure 1, step times"
+        step_times, [{"setting": study.name, "networks": networks, "rounds": ROUNDS}], f"{what}, step times"
     )
     times = dict(zip(timed, measured, strict=True))
     trained = [*timed, *_as_long(dense, sparse, {c: found["ms"] for c, found in times.items()}).values()]
-    found = study.find(trained, "Figure 1")
+    found = study.find(trained, what)
     sizes = study.sizes(trained)
     data = batches(study.name, 0)
     points = []
     for configuration in trained:
-        ms = times[Configuration(configuration.transform, configuration.algorithm, configuration.width)]["ms"]
+        ms = times[replace(configuration, length=1.0)]["ms"]
         count = steps(study.name, data, configuration.length)
         own = sizes[configuration]
         flops = training_flops(own.macs, own.dense_macs, configuration.algorithm, setting.update) * count
@@ -81,5 +104,5 @@ def _as_long(
     for (width, algorithm, s), configuration in sparse.items():
         ratio = round(ms[configuration] / ms[dense[width]], 2)
         if algorithm == "rigl" and not 1 <= ratio <= SLACK:
-            found[width, s] = Configuration(width=dense[width].width, length=ratio)
+            found[width, s] = replace(dense[width], length=ratio)
     return found

@@ -12,13 +12,36 @@ from compare import Difference, mean_and_spread, verdict
 from image_study import Configuration, Found, ImageStudy
 from outcome import Claim, Detail, Outcome
 
-__all__ = ["NAMES", "ROUNDS", "SLACK", "SPARSITIES", "Point", "best_dense_within", "label", "tell"]
+__all__ = ["NAMES", "ROUNDS", "SLACK", "Figure", "Point", "best_dense_within", "label", "tell"]
 
-SPARSITIES = ("0.5", "0.75", "0.9")
 NAMES = {"static": "masks stay", "set": "SET", "rigl": "RigL"}
 ROUNDS = 5
+PLAIN = "four convolutions with BatchNormalization, the first of half the channels of the others, and a classifier"
 # Times are not known better than to this share of them.
 SLACK = 1.02
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is compared.
+
+    Attributes:
+        name: of its folder.
+        title: of its page.
+        widths: of dense networks.
+        wide: of these, those that are widened.
+        sparsities: of the wide ones.
+        network: a name of `networks.py`; empty for the setting's own.
+        paper: whether the paper's sentences are held against it.
+    """
+
+    name: str
+    title: str
+    widths: Sequence[float]
+    wide: Sequence[float]
+    sparsities: Sequence[str]
+    network: str = ""
+    paper: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,7 +83,7 @@ def best_dense_within(dense: Sequence[Point], seconds: float) -> Point | None:
     return max(within, key=lambda point: point.accuracy, default=None)
 
 
-def tell(study: ImageStudy, values: dict[str, Any]) -> Outcome:
+def tell(study: ImageStudy, figure: Figure, values: dict[str, Any]) -> Outcome:
     """Both plots, and the paper's sentences beside the figures."""
     setting = study.setting
     points = {point.configuration: point for point in map(Point.of, values["points"])}
@@ -81,13 +104,15 @@ def tell(study: ImageStudy, values: dict[str, Any]) -> Outcome:
         for configuration, point in points.items()
     ]
     rigl = {(width, s): point for (width, algorithm, s), point in sparse.items() if algorithm == "rigl"}
-    claims = [_at_equal_flops(dense, rigl, s) for s in SPARSITIES]
-    claims += [_grows(rigl, width) for width in setting.wide]
-    claims += _doubled(dense, rigl)
-    claims += [_at_equal_seconds(study, rigl, all_dense, s, same_width=True) for s in SPARSITIES]
-    claims += [_at_equal_seconds(study, rigl, all_dense, s, same_width=False) for s in SPARSITIES]
+    claims = [_at_equal_flops(dense, rigl, s) for s in figure.sparsities]
+    if figure.paper:
+        claims += [_grows(rigl, width, figure.sparsities) for width in figure.wide]
+        claims += _doubled(dense, rigl, figure.sparsities[-1])
+    for same_width in (True, False):
+        claims += [_at_equal_seconds(study, rigl, all_dense, s, same_width) for s in figure.sparsities]
+    data = f"{setting.data.split(';')[0]}; {PLAIN}" if figure.network else setting.data
     what = (
-        f"{setting.data}. Networks of several widths (channels of the first stage), dense and Sparse Wide; "
+        f"{data}. Networks of several widths (channels of the first stage), dense and Sparse Wide; "
         f"{setting.epochs:g} epochs of batches of {setting.batch}, SGD with Nesterov momentum, cosine decay, masks "
         f"updated every {setting.update} steps until three quarters of the training. All have the learning rate that "
         f"is best for the dense network of width {setting.width:g} on validation images, "
@@ -99,13 +124,13 @@ def tell(study: ImageStudy, values: dict[str, Any]) -> Outcome:
         "Differences below are means over seeds, paired, ± their standard error; less than two of these cannot tell."
     )
     return Outcome(
-        "figure1",
-        "Figure 1: accuracy over training FLOPs, and over seconds",
+        figure.name,
+        figure.title,
         what,
         header,
         rows,
         claims,
-        _drawing(all_dense, sparse),
+        _drawing(all_dense, sparse, figure.sparsities),
         (_where_time_goes(values["times"]),),
     )
 
@@ -131,9 +156,9 @@ def _at_equal_flops(
     return Claim(text, verdict(verdicts), f"{', '.join(parts)}.")
 
 
-def _grows(rigl: Mapping[tuple[float, str], Point], width: float) -> Claim:
+def _grows(rigl: Mapping[tuple[float, str], Point], width: float, sparsities: Sequence[str]) -> Claim:
     verdicts, parts = [], []
-    for low, high in itertools.pairwise(SPARSITIES):
+    for low, high in itertools.pairwise(sparsities):
         difference = Difference.of(rigl[width, high].found.accuracies, rigl[width, low].found.accuracies)
         verdicts.append(difference.is_above)
         parts.append(f"{difference} at {float(high):.0%} over {float(low):.0%}")
@@ -141,18 +166,18 @@ def _grows(rigl: Mapping[tuple[float, str], Point], width: float) -> Claim:
     return Claim(text, verdict(verdicts), f"{', '.join(parts)}.")
 
 
-def _doubled(dense: Mapping[float, Point], rigl: Mapping[tuple[float, str], Point]) -> list[Claim]:
+def _doubled(dense: Mapping[float, Point], rigl: Mapping[tuple[float, str], Point], sparsity: str) -> list[Claim]:
     """As Sparse Wide ResNet-18 at 90 % and dense ResNet-34."""
     claims = []
     for (width, s), point in rigl.items():
         larger = [w for w, other in dense.items() if other.flops >= 2 * dense[width].flops]
-        if s != SPARSITIES[-1] or not larger:
+        if s != sparsity or not larger:
             continue
         other = dense[min(larger)]
         difference = Difference.of(point.found.accuracies, other.found.accuracies)
         factor = other.flops / dense[width].flops
         text = (
-            f"Sparse Wide at 90 % of width {width:g} is above a dense network of {factor:.1f} times the FLOPs "
+            f"Sparse Wide at {float(sparsity):.0%} of width {width:g} is above a dense network of {factor:.1f} times the FLOPs "
             "(ResNet-18 and ResNet-34 in the paper)."
         )
         claims.append(Claim(text, difference.is_above, f"{difference} against width {min(larger):g}."))
@@ -201,7 +226,9 @@ def _where_time_goes(times: Sequence[Mapping[str, Any]]) -> Detail:
     return Detail("Where the time of a step goes", header, rows)
 
 
-def _drawing(dense: Sequence[Point], sparse: Mapping[tuple[float, str, str], Point]) -> Callable[[Any], None]:
+def _drawing(
+    dense: Sequence[Point], sparse: Mapping[tuple[float, str, str], Point], sparsities: Sequence[str]
+) -> Callable[[Any], None]:
     usual = [point for point in dense if point.configuration.length == 1]
     as_long = [point for point in dense if point.configuration.length != 1]
 
@@ -222,7 +249,7 @@ def _drawing(dense: Sequence[Point], sparse: Mapping[tuple[float, str, str], Poi
             if as_long:
                 style = {"color": "black", "marker": "o", "markersize": 4, "markerfacecolor": "white"}
                 put(as_long, linestyle="none", label="dense, trained as long as a sparse one", **style)
-            for number, s in enumerate(SPARSITIES):
+            for number, s in enumerate(sparsities):
                 for algorithm, marker in (("static", "s"), ("set", "^"), ("rigl", "D")):
                     chosen = [point for (_, a, own), point in sparse.items() if (a, own) == (algorithm, s)]
                     style = {"color": f"C{number}", "marker": marker, "markersize": 4, "linestyle": "none"}

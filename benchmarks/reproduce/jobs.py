@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -25,7 +26,7 @@ class Jobs:
 
     Args:
         folder: where results are kept, a file for each job.
-        workers: processes, each with one thread for torch where there is more than one of them.
+        workers: processes, which share the cores; OMP_NUM_THREADS is the number of threads of each.
     """
 
     def __init__(self, folder: Path, workers: int) -> None:
@@ -85,4 +86,5 @@ def _timed(function: Callable[..., Any], job: Job) -> tuple[Any, float]:
 def _one_thread(workers: int) -> None:
     import torch
 
-    torch.set_num_threads(max(1, usable_processors() // workers))
+    # OMP_NUM_THREADS says how many, as elsewhere.
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, usable_processors() // workers))

@@ -77,6 +77,18 @@ def _residual(
     return module
 
 
+def _plain(width: int, classes: int) -> nn.Module:
+    """Four convolutions of ``width``, and three times ``2 * width``, channels."""
+    channels = (1, width, 2 * width, 2 * width, 2 * width)
+    blocks = [
+        convolution(inputs, outputs, 3, nn.ReLU, stride=stride)
+        for inputs, outputs, stride in zip(channels, channels[1:], (1, 2, 1, 1), strict=False)
+    ]
+    module = _classifier([*blocks], channels[-1], classes)
+    initialize(module, std=0.01)
+    return module
+
+
 def _botnet(width: int, classes: int) -> nn.Module:
     """Bottlenecks of ``width`` to ``8 * width`` channels; the last one attends at 4x4, and halves after that."""
     module = _residual(Bottleneck, (1, 1, 1, 1), width, classes)
@@ -129,6 +141,7 @@ def _classifier(blocks: list[nn.Module], features: int, classes: int) -> nn.Modu
 
 
 NETWORKS = {
+    "plain": Network(_plain),
     "resnet10": Network(lambda width, classes: _residual(BasicBlock, (1, 1, 1, 1), width, classes)),
     "resnet18": Network(
         lambda width, classes: _residual(BasicBlock, (2, 2, 2, 2), width, classes),
