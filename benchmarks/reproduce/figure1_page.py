@@ -89,9 +89,7 @@ def tell(study: ImageStudy, figure: Figure, values: dict[str, Any]) -> Outcome:
     points = {point.configuration: point for point in map(Point.of, values["points"])}
     all_dense = [point for c, point in points.items() if not c.transform]
     dense = {study.width_of(point.configuration): point for point in all_dense if point.configuration.length == 1}
-    sparse = {
-        (study.width_of(c), c.algorithm, c.transform[0][1]): point for c, point in points.items() if c.transform
-    }
+    sparse = {(study.width_of(c), c.algorithm, c.transform[0][1]): point for c, point in points.items() if c.transform}
     header = ("", "TFLOPs of training", "ms of a step", "seconds of training", "accuracy, %")
     rows = [
         [
@@ -143,9 +141,7 @@ def label(study: ImageStudy, configuration: Configuration) -> str:
     return f"Sparse Wide {float(configuration.transform[0][1]):.0%}, {NAMES[configuration.algorithm]}, {width}"
 
 
-def _at_equal_flops(
-    dense: Mapping[float, Point], rigl: Mapping[tuple[float, str], Point], sparsity: str
-) -> Claim:
+def _at_equal_flops(dense: Mapping[float, Point], rigl: Mapping[tuple[float, str], Point], sparsity: str) -> Claim:
     verdicts, parts = [], []
     for (width, s), point in rigl.items():
         if s == sparsity:
@@ -177,8 +173,8 @@ def _doubled(dense: Mapping[float, Point], rigl: Mapping[tuple[float, str], Poin
         difference = Difference.of(point.found.accuracies, other.found.accuracies)
         factor = other.flops / dense[width].flops
         text = (
-            f"Sparse Wide at {float(sparsity):.0%} of width {width:g} is above a dense network of {factor:.1f} times the FLOPs "
-            "(ResNet-18 and ResNet-34 in the paper)."
+            f"Sparse Wide at {100 * float(sparsity):g} % of width {width:g} is above a dense network of {factor:.1f} "
+            "times the FLOPs (ResNet-18 and ResNet-34 in the paper)."
         )
         claims.append(Claim(text, difference.is_above, f"{difference} against width {min(larger):g}."))
     return claims

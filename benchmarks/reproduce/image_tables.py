@@ -125,9 +125,7 @@ class _About:
     seeds: int
 
 
-def _experiment(
-    study: ImageStudy, about: _About, cells: Cells, claims: Callable[[Results], list[Claim]]
-) -> Experiment:
+def _experiment(study: ImageStudy, about: _About, cells: Cells, claims: Callable[[Results], list[Claim]]) -> Experiment:
     def measure() -> dict[str, Any]:
         found = study.find([DENSE, *cells.values()], about.title.split(":")[0], about.seeds)
         values: dict[str, Any] = {"dense": asdict(found[DENSE])}

@@ -68,7 +68,9 @@ def table_6(study: ImageStudy) -> Experiment:
     )
 
     def claims(found: Results) -> list[Claim]:
-        told = [_above_dense(f"{row.label} is above dense at every sparsity.", [row], sparsities, found) for row in rows]
+        told = [
+            _above_dense(f"{row.label} is above dense at every sparsity.", [row], sparsities, found) for row in rows
+        ]
         told += [_grows(row, sparsities, found) for row in rows if row.member == "wide"]
         return [*told, _reaches(rows[0], rows[2], sparsities, found)]
 
@@ -93,7 +95,10 @@ def table_10(study: ImageStudy) -> Experiment:
 
     def claims(found: Results) -> list[Claim]:
         return [
-            *(_above_dense(f"{row.label} is above dense at both sparsities.", [row], sparsities, found) for row in wide),
+            *(
+                _above_dense(f"{row.label} is above dense at both sparsities.", [row], sparsities, found)
+                for row in wide
+            ),
             _above_dense("Sparse Parallel is above dense at 75 % in every network.", parallel, ("0.75",), found),
             *(_grows(row, sparsities, found) for row in wide),
         ]
@@ -147,13 +152,13 @@ def _what(study: ImageStudy, rows: Sequence[_Row], found: Results, where: str) -
     rates = ", ".join(f"{found[row.dense].rate:g} for {row.title}" for row in {row.title: row for row in rows}.values())
     networks = ", ".join(dict.fromkeys(f"{row.as_in} for {row.title}" for row in rows if row.as_in != row.title))
     return (
-        f"{data}. {chosen.epochs:g} epochs of batches of {chosen.batch}, SGD with Nesterov momentum, cosine decay, masks "
-        f"updated every {chosen.update} steps with RigL until three quarters of the training. What is made of a network "
-        f"has the learning rate that is best for the dense one on validation images by {chosen.tuning_seeds} seeds: "
-        f"{rates}. Test accuracy in %, mean ± standard deviation over {len(found[rows[0].dense].accuracies)} seeds; in "
-        f"brackets the paper's, {where}{', of ' + networks if networks else ''}. Sparse networks have the dense one's "
-        "multiply-accumulates. Differences below are means over seeds, paired, ± their standard error; less than two of "
-        "these cannot tell."
+        f"{data}. {chosen.epochs:g} epochs of batches of {chosen.batch}, SGD with Nesterov momentum, cosine decay, "
+        f"masks updated every {chosen.update} steps with RigL until three quarters of the training. What is made of a "
+        "network has the learning rate that is best for the dense one on validation images by "
+        f"{chosen.tuning_seeds} seeds: {rates}. Test accuracy in %, mean ± standard deviation over "
+        f"{len(found[rows[0].dense].accuracies)} seeds; in brackets the paper's, "
+        f"{where}{', of ' + networks if networks else ''}. Sparse networks have the dense one's multiply-accumulates. "
+        "Differences below are means over seeds, paired, ± their standard error; less than two of these cannot tell."
     )
 
 
@@ -167,9 +172,7 @@ def _cells(row: _Row, sparsities: Sequence[str], found: Results) -> list[str]:
 def _above_dense(text: str, rows: Sequence[_Row], sparsities: Sequence[str], found: Results) -> Claim:
     there = [(row, s) for row in rows for s in sparsities if row.at(s) in found]
     several = len({row.title for row in rows}) > 1
-    pairs = {
-        f"{float(s):.0%}" + (f" with {row.title}" if several else ""): (row.at(s), row.dense) for row, s in there
-    }
+    pairs = {f"{float(s):.0%}" + (f" with {row.title}" if several else ""): (row.at(s), row.dense) for row, s in there}
     verdicts, evidence = differences(found, pairs)
     shares = ", ".join(f"{found[row.at(s)].dense:.0%}" for row, s in there)
     why = f"Layers without a mask take {shares} of the multiply-accumulates, which those with masks have to repay."

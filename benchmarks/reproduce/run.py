@@ -5,10 +5,10 @@
     python benchmarks/reproduce/run.py --setting large --device cuda     # see README.md for the data it needs
     python benchmarks/reproduce/run.py --pages                  # pages and plots again, of the figures that are there
 
-Each writes its figures as JSON, and of these a page with its table and what agrees with the paper, and a plot; README.md
-of the setting's folder is a table of all sentences. Trainings that have finished are kept in build/reproduce and not
-repeated; --fresh forgets them. Needs matplotlib and, for the small setting, scikit-learn's digits: pip install matplotlib
-scikit-learn
+Each writes its figures as JSON, and of these a page with its table and what agrees with the paper, and a plot;
+README.md of the setting's folder is a table of all sentences. Trainings that have finished are kept in build/reproduce
+and not repeated; --fresh forgets them. Needs matplotlib and, for the small setting, scikit-learn's digits:
+pip install matplotlib scikit-learn
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ def make(name: str, setting: str, device: str, workers: int) -> tuple[Experiment
         "table19": partial(table_19, setting, device, jobs),
     }
     return experiments[name](), jobs
-
 
 
 @click.command(help=__doc__.splitlines()[0] if __doc__ else None)

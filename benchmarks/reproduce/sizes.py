@@ -246,7 +246,11 @@ def _tell_table_15(values: dict[str, Any]) -> Outcome:
         axis = figure.subplots()
         axis.bar(range(len(found)), [flops / 1e12 for flops in found.values()], 0.5, label="here")
         axis.plot(
-            range(len(found)), [said / 1e12 for said, _ in _PUBLISHED_FLOPS.values()], "k_", markersize=40, label="paper"
+            range(len(found)),
+            [said / 1e12 for said, _ in _PUBLISHED_FLOPS.values()],
+            "k_",
+            markersize=40,
+            label="paper",
         )
         axis.set_xticks(range(len(found)), list(found))
         axis.set_ylabel("teraFLOPs of a sequence")

@@ -78,6 +78,7 @@ def _tell(setting: str, values: dict[str, Any]) -> Outcome:
         f"rate that is best for the dense model on validation text, {rate:g}. Perplexity of the next byte of test "
         f"text, mean ± standard deviation over {chosen.seeds} seeds; in brackets the paper's, of WikiText-103's tokens."
     )
+
     def draw(figure: Any) -> None:
         axis = figure.subplots()
         for number, (name, own) in enumerate(perplexities.items()):

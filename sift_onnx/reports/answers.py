@@ -83,12 +83,14 @@ def _accuracy(documents: Sequence[Document[TrainReport]]) -> Iterator[Answer]:
     rivals = sum(not g.dense and g.steps == best.steps for g in groups)
     runs = f"means of {len(dense.values)} and {len(best.values)} runs" if len(best.values) > 1 else "one run each"
     chosen = f", the best of {rivals} with masks" if rivals > 1 else ""
+    equal = dense.steps == best.steps
+    steps = f"{dense.steps:,} steps each" if equal else f"{best.steps:,} and {dense.steps:,} steps"
     yield Answer(
         topic="accuracy",
         figure=f"{100 * (best.mean - dense.mean):+.2f} points",
         detail=(
-            f"{best.name}: {best.mean:.2%}{chosen}; {dense.name}: {dense.mean:.2%}. Both {dense.steps:,} steps, "
-            f"{best.cost:,} and {dense.cost:,} MACs an example; {runs}."
+            f"{best.name}: {best.mean:.2%}{chosen}; {dense.name}: {dense.mean:.2%}. {steps}, "
+            f"{best.cost:,} and {dense.cost:,} MACs per example; {runs}."
         ),
     )
 
