@@ -138,13 +138,14 @@ class ImageStudy:
     def rate(self, what: str, network: str = "") -> float:
         """The learning rate of what is made of a network: the best of the dense one on validation images."""
         chosen = self.setting
+        seeds = 1 if network else chosen.tuning_seeds
         tuning = [
             self._job(Configuration(network=network), rate, FIRST_TUNING_SEED + seed, "validation")
             for rate in chosen.rates
-            for seed in range(chosen.tuning_seeds)
+            for seed in range(seeds)
         ]
         scores = iter(self.jobs.run(train_images, tuning, f"{what}, learning rates {network}".rstrip()))
-        means = {rate: statistics.mean(next(scores) for _ in range(chosen.tuning_seeds)) for rate in chosen.rates}
+        means = {rate: statistics.mean(next(scores) for _ in range(seeds)) for rate in chosen.rates}
         return max(means, key=lambda rate: means[rate])
 
     def sizes(self, configurations: Sequence[Configuration]) -> dict[Configuration, Sizes]:

@@ -34,7 +34,7 @@ class ImageSetting:
         shift: pixels by which images are moved at random.
         epochs: of each run.
         rates: learning rates to choose from.
-        tuning_seeds: runs of the dense network by which each is judged.
+        tuning_seeds: runs of the dense network by which each is judged; of other networks than the setting's, one.
         seeds: runs that are reported.
         table_seeds: the same of Tables 3, 4 and 9.
         update: steps between updates of masks.

@@ -54,7 +54,7 @@ class Jobs:
         start, done = time.monotonic(), 0
         # A fork of a process that has used torch's threads may hang.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self.workers, context, initializer=_one_thread, initargs=(self.workers,)) as pool:
+        with ProcessPoolExecutor(self.workers, context, initializer=_share_cores, initargs=(self.workers,)) as pool:
             running = {pool.submit(_timed, function, job): (place, job) for place, job in missing}
             for future in as_completed(running):
                 place, job = running[future]
@@ -83,8 +83,6 @@ def _timed(function: Callable[..., Any], job: Job) -> tuple[Any, float]:
     return result, time.process_time() - start
 
 
-def _one_thread(workers: int) -> None:
-    import torch
-
-    # OMP_NUM_THREADS says how many, as elsewhere.
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, usable_processors() // workers))
+def _share_cores(workers: int) -> None:
+    """Before a job imports torch, which takes its number of threads from there, unless the user has said one."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_processors() // workers)))

@@ -29,7 +29,7 @@ from image_study import ImageStudy
 from image_tables import table_2, table_3, table_4, table_9
 from images import SETTINGS
 from jobs import Jobs
-from network_tables import table_6, table_10
+from network_tables import table_5, table_6
 from outcome import Experiment, document_of, front_page, read_results, write
 from sizes import TABLE_1, TABLE_14, TABLE_15
 from table8 import table_8
@@ -40,7 +40,7 @@ from sift_onnx.backends.processors import usable_processors
 
 HERE = Path(__file__).parent
 WORK = HERE.parents[1] / "build" / "reproduce"
-ON_IMAGES = ("figure1", "plain-seconds", "table2", "table4", "table3", "table6", "table10", "table9")
+ON_IMAGES = ("figure1", "plain-seconds", "table2", "table4", "table3", "table6", "table5", "table9")
 ON_TEXT = ("text-seconds", "table8", "table19")
 OTHERS = ("table1", "table14", "table15", "figure3-training", "figure3-inference")
 NAMES = {
@@ -70,9 +70,9 @@ def make(name: str, setting: str, device: str, workers: int) -> tuple[Experiment
         "table2": partial(table_2, study),
         "table3": partial(table_3, study),
         "table4": partial(table_4, study),
+        "table5": partial(table_5, study),
         "table6": partial(table_6, study),
         "table9": partial(table_9, study),
-        "table10": partial(table_10, study),
         "text-seconds": partial(text_seconds, setting, device, jobs),
         "table8": partial(table_8, setting, device, jobs),
         "table19": partial(table_19, setting, device, jobs),
