@@ -192,9 +192,10 @@ def _at_equal_seconds(
             continue
         difference = Difference.of(point.found.accuracies, best.found.accuracies)
         verdicts.append(difference.is_above)
+        spreads = f"{_spread(point.found.accuracies):.2f} and {_spread(best.found.accuracies):.2f}"
         parts.append(
             f"{difference} at width {width:g} ({point.seconds:.1f} s; {label(study, best.configuration)}: "
-            f"{best.seconds:.1f} s)"
+            f"{best.seconds:.1f} s; spreads over seeds {spreads})"
         )
     rival = "dense training of as many multiply-accumulates" if same_width else "dense training of any width"
     text = (
@@ -202,7 +203,7 @@ def _at_equal_seconds(
         "more seconds on this CPU."
     )
     why = "Where the time of a step goes is in the table below."
-    return Claim(text, verdict(verdicts), f"{', '.join(parts)}.", why)
+    return Claim(text, verdict(verdicts), f"{', '.join(parts) or 'No dense training was as short'}.", why)
 
 
 def _where_time_goes(times: Sequence[Mapping[str, Any]]) -> Detail:

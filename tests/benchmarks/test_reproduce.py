@@ -169,6 +169,33 @@ def test_the_dense_network_is_also_trained_for_as_long_as_each_rigl_training(rep
     }
 
 
+def test_at_equal_seconds_the_rival_costs_as_much_to_run_or_has_any_width(reproduce, tmp_path):
+    study = reproduce("image_study").ImageStudy("small", "cpu", reproduce("jobs").Jobs(tmp_path, 1))
+
+    def point(accuracies: list[float], seconds: float, **configuration: Any) -> dict[str, Any]:
+        usual = {"transform": [], "algorithm": "static", "width": None, "length": 1.0, "network": ""}
+        found = {"rate": 0.1, "accuracies": accuracies, "macs": 100, "dense": 0.1}
+        return {"configuration": {**usual, **configuration}, "found": found, "ms": 1, "seconds": seconds, "flops": 1.0}
+
+    wide = {s: {"transform": [["wide", s]], "algorithm": "rigl"} for s in ("0.75", "0.9")}
+    points = [
+        point([80.0, 81.0, 82.0], 10),
+        point([81.0, 82.0, 83.1], 13, length=1.3),
+        point([99.0, 99.0, 99.0], 20, length=2.0),
+        point([85.0, 86.0, 87.0], 12, width=6),
+        point([83.0, 84.0, 85.0], 13, **wide["0.75"]),
+        point([83.0, 84.0, 85.0], 9, **wide["0.9"]),
+    ]
+    outcome = reproduce("figure1").plain_seconds(study).tell({"points": points, "times": []})
+    told = [claim for claim in outcome.claims if "seconds" in claim.text]
+    assert [claim.agrees for claim in told] == [True, None, False, None]
+    assert told[0].evidence == (
+        "+1.97 ± 0.03 at width 3 (13.0 s; dense, width 3, x1.3: 13.0 s; spreads over seeds 1.00 and 1.05)."
+    )
+    assert "dense, width 6: 12.0 s" in told[2].evidence
+    assert told[1].evidence == "No dense training was as short."
+
+
 def test_rigl_pays_for_dense_gradients_once_in_an_interval(reproduce):
     flops = reproduce("figure1").training_flops
     assert flops(100, 1000, "static", 10) == flops(100, 1000, "set", 10) == 600
