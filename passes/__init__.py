@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sift_onnx.passes.prepare.inline_functions import InlineFunctions
     from sift_onnx.passes.prepare.lift_constants import LiftConstants
     from sift_onnx.passes.prepare.restore_views import RestoreViews
+    from sift_onnx.passes.prepare.store_computed_parameters import StoreComputedParameters
     from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
     from sift_onnx.passes.prune import Prune
     from sift_onnx.passes.wide import Wide
@@ -42,6 +43,7 @@ __all__ = [
     "PassResult",
     "Prune",
     "RestoreViews",
+    "StoreComputedParameters",
     "UnshareInitializers",
     "Wide",
     "get_pass",

@@ -144,6 +144,7 @@ BUILT_IN = {
     "parallel": "sift_onnx.passes.parallel:Parallel",
     "prune": "sift_onnx.passes.prune:Prune",
     "restore-views": "sift_onnx.passes.prepare.restore_views:RestoreViews",
+    "store-computed-parameters": "sift_onnx.passes.prepare.store_computed_parameters:StoreComputedParameters",
     "unshare-initializers": "sift_onnx.passes.prepare.unshare_initializers:UnshareInitializers",
     "wide": "sift_onnx.passes.wide:Wide",
 }

@@ -23,6 +23,7 @@ from sift_onnx.passes.masking import Masking, active_weights, matrix_of
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.store_computed_parameters import StoreComputedParameters
 from sift_onnx.passes.selection import no_layers
 from sift_onnx.passes.settings import UNLESS_DEFAULT
 from sift_onnx.passes.sparsifying import SparsifyingPass
@@ -38,7 +39,7 @@ Method = Literal["magnitude", "random"]
 class Prune(SparsifyingPass):
     """Mask a share ``s`` of the weights of each layer; shapes, and the weights that stay, are as they were.
 
-    1. Local functions are inlined, parameters that nodes make become initializers.
+    1. Local functions are inlined, parameters that nodes make or compute from stored ones become initializers.
     2. First and last layers, embeddings, and what the globs say stay dense; ``s`` is the sparsity of the others.
        ``distribution="uniform"`` gives it to each of them, to within one weight or block; with ``"erk"`` they have it
        on average, weighted by their multiply-accumulates.
@@ -77,7 +78,7 @@ class Prune(SparsifyingPass):
             UsageError: a glob matches nothing, or an input shape is missing.
         """
         start = time.perf_counter()
-        copy = prepared(model, InlineFunctions(), LiftConstants())
+        copy = prepared(model, InlineFunctions(), LiftConstants(), StoreComputedParameters())
         analysis = analyze(copy, self.input_shapes)
         before = {name: active_weights(layer) for name, layer in analysis.layers.items()}
         statuses, nnz = self._plan(analysis, before)

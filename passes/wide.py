@@ -17,6 +17,7 @@ from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
 from sift_onnx.passes.prepare.restore_views import RestoreViews
+from sift_onnx.passes.prepare.store_computed_parameters import StoreComputedParameters
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.widening.drawing import Drawing
@@ -34,9 +35,9 @@ class Wide(WideSettings):
     """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.
 
     1. Nodes in training mode are put into inference mode (:class:`InferenceMode`), local functions are inlined
-       (:class:`InlineFunctions`), parameters that nodes make become initializers (:class:`LiftConstants`), merged
-       initializers are separated (:class:`UnshareInitializers`), look-ups of whole tensors become reshapes
-       (:class:`RestoreViews`).
+       (:class:`InlineFunctions`), parameters that nodes make (:class:`LiftConstants`) or compute from stored ones
+       (:class:`StoreComputedParameters`) become initializers, merged initializers are separated
+       (:class:`UnshareInitializers`), look-ups of whole tensors become reshapes (:class:`RestoreViews`).
     2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
        ``L`` the step that its divisions into heads and groups demand. A pattern makes ``L`` a multiple of its groups
        or blocks where these divisions allow, and N:M rounds up, so that the groups have room for the budget.
@@ -77,7 +78,14 @@ class Wide(WideSettings):
             reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"
             plan = unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, start).to_dict())
-        copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews())
+        copy = prepared(
+            model,
+            InlineFunctions(),
+            LiftConstants(),
+            StoreComputedParameters(),
+            UnshareInitializers(),
+            RestoreViews(),
+        )
         if embeds:
             spell_fused_normalizations(copy.graph)
         warnings = folding_warnings(copy, self.init)

@@ -22,6 +22,7 @@ from sift_onnx.passes.base import Pass, PassResult, prepared, record
 from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.store_computed_parameters import StoreComputedParameters
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -48,7 +49,7 @@ class FoldBatchNorm(Pass):
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report lists the weights that took one up, and why others stay, by their nodes."""
-        copy = prepared(model, LiftConstants(), UnshareInitializers())
+        copy = prepared(model, LiftConstants(), StoreComputedParameters(), UnshareInitializers())
         graph = copy.graph
         folded: list[str] = []
         kept: dict[str, str] = {}

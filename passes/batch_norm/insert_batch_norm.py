@@ -25,11 +25,12 @@ from sift_onnx.errors import PreconditionError, UsageError
 from sift_onnx.graphs.constants import array_of, dtype_of
 from sift_onnx.model import Model
 from sift_onnx.operators.weight_operands import BIAS, WEIGHT
-from sift_onnx.passes.base import Pass, PassResult, record
+from sift_onnx.passes.base import Pass, PassResult, applied, record
 from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, stored_parameter
 from sift_onnx.passes.node_builder import NodeBuilder, part_of
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.store_computed_parameters import StoreComputedParameters
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.settings import NOT_FOR_FILES, Globs
 
@@ -77,7 +78,7 @@ class InsertBatchNorm(Pass):
             PreconditionError: there is no data, or it gives a channel no finite statistics.
             UsageError: a glob of ``only`` matches no such layer, or the data does not fit the model's inputs.
         """
-        prepared = UnshareInitializers()(LiftConstants()(model).model).model
+        prepared = applied(model, LiftConstants(), StoreComputedParameters(), UnshareInitializers())
         found = find_folded(prepared).weights
         for glob in self.only:
             if not any(fnmatchcase(name, glob) for name in found):

@@ -22,6 +22,7 @@ from sift_onnx.analysis.findings import AxisAnalysis, Cause
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import UnsupportedError, listing
 from sift_onnx.graphs.constants import is_masked, nnz_of
+from sift_onnx.graphs.unread_nodes import drop_unread
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import operator_label
 from sift_onnx.passes.base import PassResult, already_applied, made_by_transforms, prepared, record
@@ -36,12 +37,12 @@ from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.store_computed_parameters import StoreComputedParameters
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.progress import report_progress
 from sift_onnx.passes.selection import no_layers
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.sparsifying import SparsifyingPass
-from sift_onnx.passes.unread_nodes import drop_unread
 from sift_onnx.records.transform import LayerChange
 from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
@@ -80,7 +81,7 @@ class LayerwisePass(SparsifyingPass):
             return self.unchanged(model, "transformed before, with these settings", start)
         if self.is_identity():
             return self.unchanged(model, self.why_identity(), start)
-        copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers())
+        copy = prepared(model, InlineFunctions(), LiftConstants(), StoreComputedParameters(), UnshareInitializers())
         warnings = folding_warnings(copy, self.init)
         analysis = analyze(copy, self.input_shapes)
         chosen = self.choose_layers(copy, analysis)

@@ -19,11 +19,11 @@ from sift_onnx.analysis.training_mode import (
     training_nodes,
 )
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.graphs.unread_nodes import drop_makers
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.base import Pass, PassResult
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
-from sift_onnx.passes.unread_nodes import drop_makers
 
 __all__ = ["InferenceMode", "in_inference_mode", "on_inference_graph"]
 

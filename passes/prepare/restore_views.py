@@ -11,12 +11,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.graphs.unread_nodes import drop_makers
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.passes.base import Pass, PassResult
 from sift_onnx.passes.node_builder import free_name, names_in
 from sift_onnx.passes.prepare.strided_indices import Arrangement, arrangement_of, strided_indices
-from sift_onnx.passes.unread_nodes import drop_makers
 
 __all__ = ["RestoreViews"]
 

@@ -27,11 +27,11 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.feature_maps.search import FoundMaps
 from sift_onnx.graphs.constants import array_of, constant_values, sparse_weight_of
+from sift_onnx.graphs.unread_nodes import drop_unread
 from sift_onnx.model import Model
 from sift_onnx.operators.einsum_terms import einsum_terms
 from sift_onnx.operators.traits import REARRANGING, RECURRENT
 from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, NORMALIZATIONS, PARAMETERS
-from sift_onnx.passes.unread_nodes import drop_unread
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.passes.widening.centring import Centring
 from sift_onnx.passes.widening.corrections import correct

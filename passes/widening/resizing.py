@@ -13,8 +13,8 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.axis_system import Size, Solution
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import array_of, constant_values, replace_values, share_values
+from sift_onnx.graphs.unread_nodes import drop_unread
 from sift_onnx.model import Model
-from sift_onnx.passes.unread_nodes import drop_unread
 from sift_onnx.weights.masked_values import WeightSource
 from sift_onnx.weights.sparse import SparseWeight
 

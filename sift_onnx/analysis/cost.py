@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from sift_onnx.analysis.active_zeros import ActiveZeros, active_zero_warnings
 from sift_onnx.analysis.axis_system import Size
+from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.analysis.quantized_layers import QuantizedLayer, quantized_layers
@@ -39,7 +40,7 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
         UsageError: an input shape is missing or wrong.
         ModelReadError: the model cannot be read.
     """
-    loaded = Model.load(model)
+    loaded, _ = store_computed_parameters(Model.load(model))
     analysis = analyze(loaded, input_shapes)
     original = analysis.system.original
     rows = [(layer.uses[0].index, _cost_of(layer, original)) for layer in analysis.layers.values()]

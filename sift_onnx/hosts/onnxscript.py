@@ -85,12 +85,14 @@ class _Rewriting:
         self._model: ir.Model | None = None
         self._plan: LayerPlan | None = None
         self._made: dict[str, ir.Value] = {}
+        # Parameters that stay, perhaps with other values: those of a normalization whose layer is drawn anew.
+        self._kept: dict[str, tuple[ir.Value, gs.Constant]] = {}
         self._depth = 0
 
     def plan_for(self, model: ir.Model) -> LayerPlan:
         """What is to be done to ``model``, decided when it is first asked for."""
         if self._plan is None or self._model is not model:
-            self._model, self._plan, self._made = model, LayerPlan(self.pass_, model), {}
+            self._model, self._plan, self._made, self._kept = model, LayerPlan(self.pass_, model), {}, {}
         return self._plan
 
     def enter(self) -> None:
@@ -105,7 +107,9 @@ class _Rewriting:
         # Under a tracer, replacements are made and thrown away.
         there = [name for name in self._plan.weights() if name in self._model.graph.initializers]
         self._plan.note(self._model.metadata_props, there)
-        self._model, self._plan, self._made = None, None, {}
+        for value, constant in self._kept.values() if there else ():
+            value.const_value = lazy_tensor(constant)
+        self._model, self._plan, self._made, self._kept = None, None, {}, {}
 
     def build(self, op: Any, occurrence: Occurrence, nodes: Sequence[ir.Node]) -> ir.Value:
         """Make what takes the place of ``nodes``, which are the layer's at ``occurrence``."""
@@ -134,6 +138,8 @@ class _Rewriting:
             assert isinstance(tensor, gs.Constant)
             # Layers that share a weight share its replacement.
             known = self._made[tensor.name] = op.initializer(lazy_tensor(tensor), name=tensor.name)
+        elif isinstance(tensor, gs.Constant) and tensor.name in matched:
+            self._kept[tensor.name] = (known, tensor)
         return known
 
 

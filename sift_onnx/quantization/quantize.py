@@ -24,7 +24,7 @@ from sift_onnx.evaluation.task import NoTaskError
 from sift_onnx.graphs.walks import origin_of
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.traits import PARAMETER_VIEWS
-from sift_onnx.passes import FoldBatchNorm, InferenceMode, InlineFunctions, LiftConstants
+from sift_onnx.passes import FoldBatchNorm, InferenceMode, InlineFunctions, LiftConstants, StoreComputedParameters
 from sift_onnx.plugins import first_line
 from sift_onnx.quantization.calibration import CalibrationBatches
 from sift_onnx.quantization.layers import check_masks, quantized_layer_records
@@ -121,7 +121,7 @@ def quantize_model(
         raise UsageError("static quantization needs `data` to find ranges of activations; or use `dynamic=True`")
     original = Model.load(model)
     ready = original.copy()
-    for step in (InferenceMode(), InlineFunctions(), LiftConstants(), FoldBatchNorm()):
+    for step in (InferenceMode(), InlineFunctions(), LiftConstants(), StoreComputedParameters(), FoldBatchNorm()):
         ready = step(ready).model
     _refuse_quantized(ready)
     excluded = _excluded_nodes(ready, keep_float)

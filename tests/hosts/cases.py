@@ -27,6 +27,7 @@ from sift_onnx.passes import (
     Parallel,
     Prune,
     RestoreViews,
+    StoreComputedParameters,
     UnshareInitializers,
     Wide,
 )
@@ -51,11 +52,12 @@ PASSES: dict[str, Callable[[], Pass]] = {
     "inline-functions": lambda: InlineFunctions(),
     "inference-mode": lambda: InferenceMode(),
     "restore-views": lambda: RestoreViews(),
+    "store-computed-parameters": lambda: StoreComputedParameters(),
 }
 # What the others do to the outputs is meant.
 KEEPS_OUTPUTS = {
     "densify", "fold-batch-norm", "inference-mode", "inline-functions", "insert-batch-norm", "lift-constants",
-    "restore-views", "unshare-initializers",
+    "restore-views", "store-computed-parameters", "unshare-initializers",
 }  # fmt: skip
 # Applied first: a dense model has nothing for these.
 FIRST: dict[str, Callable[[], Pass]] = {"densify": PASSES["prune"]}
@@ -96,7 +98,8 @@ def network() -> onnx.ModelProto:
     """A residual network with something for every pass.
 
     Two normalizations that an exporter merged the parameters of, a convolution that another was folded into, a
-    parameter made by a node, a dropout of nothing in training mode, a view written as a look-up, and a local function.
+    parameter made by a node, variances computed from what is stored, a dropout of nothing in training mode, a view
+    written as a look-up, and a local function.
     """
     net = Net(opset=17)
     body = [helper.make_node("Add", ["a", "a"], ["b"], name="twofold")]
@@ -107,7 +110,9 @@ def network() -> onnx.ModelProto:
     x = net.op("Twice", net.op("Relu", stem), domain="local", name="twice")
     ones, zeros = net.constant([1.0] * 8, "ones"), net.constant([0.0] * 8, "zeros")
     for name in ("a", "b"):
-        mean, variance = net.constant([0.1] * 8, f"{name}.mean"), net.constant([0.9] * 8, f"{name}.var")
+        mean = net.constant([0.1] * 8, f"{name}.mean")
+        deviation = net.constant(np.linspace(0.9, 1.1, 8), f"{name}.deviation")
+        variance = net.op("Mul", deviation, deviation, name=f"{name}.var")
         y = net.op(
             "BatchNormalization", net.conv(x, 8, 8, 3, name=name), ones, zeros, mean, variance, name=f"{name}.bn"
         )

@@ -36,7 +36,14 @@ def with_onnxscript(passes: list[Pass], proto: onnx.ModelProto) -> onnx.ModelPro
 
     (pass_,) = passes
     # Rules see layers, not what a pass prepares first.
-    for prepare in ("inference-mode", "inline-functions", "lift-constants", "unshare-initializers"):
+    first = (
+        "inference-mode",
+        "inline-functions",
+        "lift-constants",
+        "store-computed-parameters",
+        "unshare-initializers",
+    )
+    for prepare in first:
         proto = PASSES[prepare]()(proto).model.to_proto()
     rules = layer_rules(pass_)
     result = rewrite(proto, rules)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
+from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.first_and_last import first_and_last
 from sift_onnx.analysis.graph_analysis import analyze
@@ -56,7 +57,7 @@ def lower(
         raise UsageError(f"batch is {batch!r}; it must be a whole number")
     if batch is not None and batch < 1:
         raise UsageError(f"batch is {batch}; it must be at least 1")
-    loaded = Model.load(model)
+    loaded, _ = store_computed_parameters(Model.load(model))
     analysis = analyze(loaded, input_shapes)
     own = _own_batch(loaded, analysis)
     scale = Fraction(int(batch) if batch is not None else own, own)

@@ -89,15 +89,15 @@ def test_scores_of_an_einsum_without_a_factor_are_reported(net: Net) -> None:
     assert "'scores'" in warning
 
 
-def test_a_weight_that_is_computed_stays_as_it_is(net: Net) -> None:
+def test_a_weight_that_is_computed_from_stored_ones_is_a_layer(net: Net) -> None:
     h = net.tokens(8)
-    weight = net.op("Mul", net.weight(8, 8, name="direction"), net.weight(1, 8, name="magnitude"))
+    weight = net.op("Mul", net.weight(8, 8, name="direction"), net.weight(1, 8, name="magnitude"), name="mm.weight")
     h = net.op("Einsum", h, weight, name="mm", equation="bti,io->bto")
     net.tokens_end(net.dense(net.dense(h, 8, 12, name="up"), 12, 8), 8)
     wide = widen(net)
-    assert wide.shape("direction") == (8, 8)
+    assert wide.shape("mm.weight") == (16, 16)
+    assert wide.status("mm.weight") == "sparse"
     assert wide.shape("up") == (1, 5, 24)
-    assert "computed" in wide.reason("before.weight")
 
 
 def test_three_operands_share_their_labels(net: Net) -> None:

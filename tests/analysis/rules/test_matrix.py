@@ -134,16 +134,16 @@ def test_a_product_with_a_vector_keeps_what_it_sums_over(net: Net) -> None:
     assert "vector" in wide.reason("before.weight")
 
 
-def test_a_weight_that_is_computed_stays_as_it_is(net: Net) -> None:
-    """A weight times a stored scale is no layer that a mask could be put on."""
+def test_a_weight_that_is_computed_from_stored_ones_is_a_layer(net: Net) -> None:
+    """A weight times a stored scale is stored as one, and masked."""
     h = net.tokens(8)
-    weight = net.op("Mul", net.weight(8, 8, name="direction"), net.weight(1, 8, name="magnitude"))
+    weight = net.op("Mul", net.weight(8, 8, name="direction"), net.weight(1, 8, name="magnitude"), name="mm.weight")
     h = net.op("MatMul", h, weight, name="mm")
     net.tokens_end(net.dense(net.dense(h, 8, 12, name="up"), 12, 8), 8)
     wide = widen(net)
-    assert wide.shape("direction") == (8, 8)
+    assert wide.shape("mm.weight") == (16, 16)
+    assert wide.status("mm.weight") == "sparse"
     assert wide.shape("up") == (1, 5, 24)
-    assert "computed" in wide.reason("before.weight")
     assert wide.report["totals"]["attention_macs_before"] == 0
 
 

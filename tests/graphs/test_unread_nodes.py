@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.passes.unread_nodes import drop_makers, drop_unread
+from sift_onnx.graphs.unread_nodes import drop_makers, drop_unread
 
 
 def chain() -> gs.Graph:
