@@ -64,17 +64,18 @@ def _measure(study: ImageStudy, figure: Figure) -> dict[str, Any]:
         step_times, [{"setting": study.name, "networks": networks, "rounds": ROUNDS}], f"{what}, step times"
     )
     times = dict(zip(timed, measured, strict=True))
-    trained = [*timed, *_as_long(dense, sparse, {c: found["ms"] for c, found in times.items()}).values()]
+    ms = {c: own["ms"] for c, own in times.items()}
+    trained = [*timed, *_as_long(dense, sparse, ms, every_width=not figure.paper)]
     found = study.find(trained, what)
     sizes = study.sizes(trained)
     data = batches(study.name, 0)
     points = []
     for configuration in trained:
-        ms = times[replace(configuration, length=1.0)]["ms"]
+        step = ms[replace(configuration, length=1.0)]
         count = steps(study.name, data, configuration.length)
         own = sizes[configuration]
         flops = training_flops(own.macs, own.dense_macs, configuration.algorithm, setting.update) * count
-        point = Point(configuration, found[configuration], ms, ms * count / 1e3, flops * setting.batch)
+        point = Point(configuration, found[configuration], step, step * count / 1e3, flops * setting.batch)
         points.append({"label": label(study, configuration), **asdict(point)})
     return {"points": points, "times": [{"label": label(study, c), **own} for c, own in times.items()]}
 
@@ -98,11 +99,17 @@ def _as_long(
     dense: Mapping[float, Configuration],
     sparse: Mapping[tuple[float, str, str], Configuration],
     ms: Mapping[Configuration, float],
-) -> dict[tuple[float, str], Configuration]:
-    """The dense network trained for as many seconds as each RigL training, longer than usual or shorter."""
-    found = {}
-    for (width, algorithm, s), configuration in sparse.items():
-        ratio = round(ms[configuration] / ms[dense[width]], 2)
-        if algorithm == "rigl" and not 1 <= ratio <= SLACK:
-            found[width, s] = replace(dense[width], length=ratio)
-    return found
+    *,
+    every_width: bool,
+) -> list[Configuration]:
+    """Dense networks trained for as many seconds as each RigL training, longer than usual or shorter.
+
+    They have the width of the network that was widened, or ``every_width`` of ``dense``.
+    """
+    found = []
+    for (width, algorithm, _), configuration in sparse.items():
+        for rival in dense if every_width else (width,):
+            ratio = round(ms[configuration] / ms[dense[rival]], 2)
+            if algorithm == "rigl" and not 1 <= ratio <= SLACK:
+                found.append(replace(dense[rival], length=ratio))
+    return list(dict.fromkeys(found))

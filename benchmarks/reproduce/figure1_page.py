@@ -94,7 +94,7 @@ def tell(study: ImageStudy, figure: Figure, values: dict[str, Any]) -> Outcome:
     rows = [
         [
             label(study, configuration),
-            f"{point.flops / 1e12:.2f}",
+            f"{point.flops / 1e12:.3g}",
             f"{point.ms:.1f}",
             f"{point.seconds:.1f}",
             mean_and_spread(point.found.accuracies, 2),

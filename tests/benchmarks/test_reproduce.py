@@ -162,11 +162,10 @@ def test_the_dense_network_is_also_trained_for_as_long_as_each_rigl_training(rep
     }
     ms = {dense[4]: 10.0, dense[8]: 20.0} | dict.fromkeys(sparse.values(), 20.0)
     ms[sparse[4, "rigl", "0.9"]] = 8.0
-    assert figure1._as_long(dense, sparse, ms) == {
-        (4, "0.5"): figure1.Configuration(length=2.0),
-        # Shorter, where sparse steps are faster. At width 8 the usual training takes as long as it is.
-        (4, "0.9"): figure1.Configuration(length=0.8),
-    }
+    # Shorter, where sparse steps are faster. At width 8 the usual training takes as long as it is.
+    own = [figure1.Configuration(length=length) for length in (2.0, 0.8)]
+    assert figure1._as_long(dense, sparse, ms, every_width=False) == own
+    assert figure1._as_long(dense, sparse, ms, every_width=True) == [*own, figure1.Configuration(width=8, length=0.4)]
 
 
 def test_at_equal_seconds_the_rival_costs_as_much_to_run_or_has_any_width(reproduce, tmp_path):
