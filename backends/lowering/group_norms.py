@@ -46,7 +46,7 @@ def _match(graph: GraphView, index: int) -> GroupNormMatch | None:
     if not (is_standard_op(first, "Reshape") and is_standard_op(last, "Reshape") and last.input[0] == norm.output[0]):
         return None
     operand, grouped, result = (graph.dims(name) for name in (first.input[0], norm.input[0], last.output[0]))
-    if operand is None or grouped is None or operand != result or len(operand) != 4 or len(grouped) < 3:
+    if operand is None or grouped is None or operand != result or len(operand) not in (3, 4) or len(grouped) < 3:
         return None
     groups, channels = grouped[1], operand[1]
     if grouped[0] != operand[0] or not isinstance(groups, int) or not isinstance(channels, int) or channels % groups:

@@ -28,6 +28,8 @@ from sift_onnx.backends.lowering.rules import (
     lower_node,
     operand_view,
 )
+from sift_onnx.backends.lowering.rules.flat_images import on_images
+from sift_onnx.backends.lowering.rules.step import dims_of
 from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
 from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, QuantizedMatmul, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
@@ -117,7 +119,7 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
             elif index in of_decoders:
                 steps = (_decoder_step(graph, of_decoders[index], views, dims),)
             elif index in of_images:
-                steps = (_image_step(graph, of_images[index], views, dims),)
+                steps = _image_steps(graph, of_images[index], views, dims)
             elif index in branches:
                 steps = _branch_steps(graph, branches[index], views, dims)
             elif index in functions:
@@ -196,12 +198,14 @@ def _norm_step(graph: GraphView, found: NormMatch, views: Mapping[str, View], di
     return Step(spec, (found.operand,), output, "rows", "rows", found.nodes)
 
 
-def _image_step(
+def _image_steps(
     graph: GraphView, found: ShuffleMatch | GroupNormMatch, views: Mapping[str, View], dims: Mapping[str, Dims]
-) -> Step:
-    operand_view(graph, found.operand, views, dims, "image")
+) -> tuple[Step, ...]:
+    own = dims_of(graph, found.operand, dims)
+    operand_view(graph, found.operand, views, dims, "image" if len(own) == 4 else None)
     output = graph.nodes[found.nodes[-1]].output[0]
-    return Step(found.spec, (found.operand,), output, "image", "image", found.nodes)
+    step = Step(found.spec, (found.operand,), output, "image", "image", found.nodes)
+    return on_images(step, own, views)
 
 
 def _branch_steps(

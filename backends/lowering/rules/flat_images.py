@@ -7,26 +7,38 @@ the other way round of what it gives; of what one such node passes to another, f
 from __future__ import annotations
 
 from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import Reshaped, result_dims
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["APART", "TOGETHER", "FlatImages", "is_flat", "steps_on_images"]
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.graph import is_standard_op
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.specs import Joined, Reshaped, result_dims
+
+__all__ = ["APART", "TOGETHER", "FlatImages", "is_flat", "on_images", "steps_on_images"]
 
 _IMAGE = " as an image"
 # Axes of an image of height one, from those of [n, c, l], and the other way round.
 APART: tuple[Any, ...] = ((0, 1), (1, 2), 1, (2, 3))
 TOGETHER: tuple[Any, ...] = ((0, 1), (1, 2), (3, 4))
+# The axes of [n, c, l] in its image, counted from either end.
+_AXES = {0: 0, 1: 1, 2: 3, -1: -1, -2: -3, -3: -4}
 # Attributes of windows, which have a value for each axis, and what they are along an axis of one position.
-_WINDOWS = {"kernel_shape": 1, "strides": 1, "dilations": 1}
+_WINDOWS = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0}
 # What needs images, and what can be done to rows as well, and is done to images where operands are some already.
-_OF_IMAGES = frozenset({"AveragePool", "BatchNormalization", "Conv", "MaxPool"})
+_OF_IMAGES = frozenset({
+    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GroupNormalization", "InstanceNormalization",
+    "MaxPool",
+})  # fmt: skip
 _OF_EITHER = frozenset({
-    "Abs", "Add", "Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Mul", "Relu", "Selu",
-    "Sigmoid", "Sub", "Tanh",
+    "Abs", "Add", "Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Mul", "PRelu", "Relu",
+    "Selu", "Sigmoid", "Sub", "Tanh",
 })  # fmt: skip
 
 
@@ -50,6 +62,21 @@ class FlatImages(NodeView):
             found["pads"] = [0, before, 0, after]
         return found
 
+    def array(self, position: int) -> npt.NDArray[Any] | None:
+        """The values of a constant input; what is broadcast has the axis of an image that its operand has not."""
+        values = super().array(position)
+        is_broadcast = values is not None and values.ndim > 1 and self.op in _OF_EITHER
+        return np.expand_dims(values, -2) if values is not None and is_broadcast else values
+
+    def integers(self, position: int, attribute: str) -> list[int]:
+        """Integers that are an input or an attribute; see :meth:`NodeView.integers`."""
+        found = super().integers(position, attribute)
+        if attribute == "axes":
+            return [_AXES[axis] for axis in found]
+        if self.op == "Pad" and attribute == "pads" and not self.input(3):
+            return [*found[:2], 0, *found[2:5], 0, *found[5:]]
+        return found
+
     @property
     def output(self) -> str:
         """As an image."""
@@ -69,7 +96,7 @@ class FlatImages(NodeView):
 
 def _activations(node: NodeView) -> tuple[int, ...]:
     """Positions of inputs that are no constants: of layers with weights, the first one alone."""
-    given = range(1 if node.op in _OF_IMAGES else len(node.proto.input))
+    given = range(1 if node.op in _OF_IMAGES or node.op == "Pad" else len(node.proto.input))
     return tuple(i for i in given if node.proto.input[i] and node.proto.input[i] not in node.graph.constants)
 
 
@@ -79,17 +106,40 @@ def _image_for(node: NodeView, name: str) -> str:
 
 
 def is_flat(node: NodeView) -> bool:
-    """Whether a node is on [n, c, l] and has to be seen as one on images, or can be, since its operands are."""
-    if node.op not in _OF_IMAGES | _OF_EITHER:
-        return False
+    """Whether a node is on [n, c, l] and has to be seen as one on images, or can be, since what is around it is."""
     operands = _activations(node)
     try:
-        flat = bool(operands) and all(len(node.dims(i)) == 3 for i in operands)
+        if not operands or any(len(node.dims(i)) != 3 for i in operands):
+            return False
     except NotLowered:
         return False
     # Values that such nodes make have an image.
-    made = all(f"{node.proto.input[i]}{_IMAGE}" in node.views for i in operands)
-    return flat and (node.op in _OF_IMAGES or made)
+    made = [f"{node.proto.input[i]}{_IMAGE}" in node.views for i in operands]
+    if node.op == "Pad" or _joins_channels(node):
+        # Of tokens it is left alone: there the axis is that of tokens.
+        return any(made) or _is_read_by_images(node)
+    return node.op in _OF_IMAGES or (node.op in _OF_EITHER and all(made))
+
+
+def _joins_channels(node: NodeView) -> bool:
+    is_join = node.op == "Concat" and int(node.attribute("axis", 0)) in (1, -2)
+    return is_join and len(_activations(node)) == len(node.proto.input)
+
+
+def _is_read_by_images(node: NodeView) -> bool:
+    readers = node.graph.readers.get(node.proto.output[0], ())
+    return any(is_standard_op(node.graph.nodes[index], *_OF_IMAGES) for index in readers)
+
+
+def joined_channels(node: NodeView) -> Step:
+    """Concat of images along their channels."""
+    names = [node.input(position) for position in range(len(node.proto.input))]
+    channels = [count for position in range(len(names)) if isinstance(count := node.dims(position)[1], int) and count]
+    if len(channels) < len(names):
+        raise NotLowered("it joins along an axis of unknown size")
+    starts = list(accumulate(channels, initial=0))
+    spec = Joined(1, tuple(starts[:-1]), starts[-1], ())
+    return Step(spec, tuple(names), node.output, "image", "image", (node.index,))
 
 
 def steps_on_images(node: NodeView, rule: Any) -> tuple[Step, ...]:
@@ -111,11 +161,33 @@ def steps_on_images(node: NodeView, rule: Any) -> tuple[Step, ...]:
         views[image], dims[image] = "image", result_dims(spec, node.dims(position))
         before.append(Step(spec, (name,), image, node.views.get(name, "rows"), "image", (node.index,)))
     seen = FlatImages(node.graph, node.index, ChainMap(views, dict(node.views)), ChainMap(dims, dict(node.known_dims)))
-    made = rule(seen)
+    made = joined_channels(seen) if node.op == "Concat" else rule(seen)
     steps = made if isinstance(made, tuple) else (made,)
-    after = [
-        replace(step, spec=Reshaped(TOGETHER), inputs=(step.output,), output=step.output.removesuffix(_IMAGE),
-                view="image", result_view="rows", mask="")
-        for step in steps
-    ]  # fmt: skip
-    return (*before, *steps, *after)
+    if any(name in node.graph.constants for step in steps for name in step.inputs):
+        raise NotLowered("a stored tensor of three axes is no image")
+    return (*before, *steps, *map(_back, steps))
+
+
+def on_images(step: Step, dims: Dims, views: Mapping[str, View]) -> tuple[Step, ...]:
+    """A step for images on an operand of these ``dims``; of three axes, with the steps around it that make images.
+
+    Args:
+        step: with one operand.
+        dims: of the operand.
+        views: of values that steps before it make.
+    """
+    if len(dims) == 4:
+        return (step,)
+    (name,) = step.inputs
+    image = f"{name}{_IMAGE} for {step.output}"
+    before = Step(Reshaped(APART), (name,), image, views.get(name, "rows"), "image", step.nodes)
+    on_image = replace(step, inputs=(image,), output=f"{step.output}{_IMAGE}")
+    return before, on_image, _back(on_image)
+
+
+def _back(step: Step) -> Step:
+    """From the image that a step makes to what it stands for."""
+    name = step.output.removesuffix(_IMAGE)
+    return replace(
+        step, spec=Reshaped(TOGETHER), inputs=(step.output,), output=name, view="image", result_view="rows", mask=""
+    )

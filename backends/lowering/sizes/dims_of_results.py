@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, cut, divided, product, solved
+from sift_onnx.backends.lowering.dims import Dim, Dims, cut, divided, product, solved, window
 from sift_onnx.backends.lowering.size_arithmetic import broadcast, joined
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
@@ -18,12 +18,12 @@ __all__ = ["dims_of_parts", "dims_of_result", "reshaped"]
 _ENDLESS = 1 << 30
 
 # The result has as many images as the first operand.
-_SAME_IMAGES = frozenset({
-    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "MaxPool", "Resize", "Upsample",
-})  # fmt: skip
+_SAME_IMAGES = frozenset({"Resize", "Upsample"})
+_WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 # The result has the sizes of the first operand.
 _SAME = ELEMENTWISE_UNARY | {
-    "Dropout", "LayerNormalization", "RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization", "Softmax",
+    "BatchNormalization", "Dropout", "GroupNormalization", "InstanceNormalization", "LayerNormalization",
+    "RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization", "Softmax",
 }  # fmt: skip
 
 
@@ -66,6 +66,8 @@ def dims_of_result(
         return known.vector(node.input[3])
     if node.op_type in _SAME_IMAGES:
         return [first[0], *[None] * (len(first) - 1)]
+    if node.op_type in _WINDOWS:
+        return _dims_of_windows(known, node, attributes, first)
     match node.op_type:
         case "Transpose":
             order = attributes.get("perm") or range(len(first))[::-1]
@@ -144,6 +146,39 @@ def dims_of_parts(
     if not sizes:
         sizes = [divided(first[axis], count)] * count
     return [[*first[:axis], size, *first[axis + 1 :]] for size in sizes]
+
+
+def _dims_of_windows(
+    known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any], first: Dims
+) -> Sequence[Dim | None]:
+    """Of a convolution, or a pooling: images, channels, and the positions of the window along each axis."""
+    images, channels, *sizes = first
+    made: Dim | None = channels
+    kernel = attributes.get("kernel_shape")
+    if node.op_type in ("Conv", "ConvTranspose"):
+        weights = known.dims(node.input[1])
+        made = None if weights is None else weights[0]
+        if weights is not None and node.op_type == "ConvTranspose":
+            made = product((weights[1], int(attributes.get("group", 1))))
+        kernel = kernel or (weights[2:] if weights is not None else None)
+    auto = attributes.get("auto_pad", b"NOTSET")
+    if kernel is None or len(kernel) != len(sizes) or auto not in (b"NOTSET", "NOTSET"):
+        return [images, made, *[None] * len(sizes)]
+    count = len(sizes)
+    strides, dilations = (attributes.get(name) or [1] * count for name in ("strides", "dilations"))
+    pads = attributes.get("pads") or [0] * 2 * count
+    if node.op_type == "ConvTranspose":
+        more = attributes.get("output_padding") or [0] * count
+        reach = [dilations[i] * (kernel[i] - 1) + 1 + more[i] - pads[i] - pads[i + count] for i in range(count)]
+        spread = [strides[i] * (size - 1) if isinstance(size, int) else None for i, size in enumerate(sizes)]
+        computed = [None if part is None else part + reach[i] for i, part in enumerate(spread)]
+        return [images, made, *(attributes.get("output_shape") or computed)]
+    ceil_mode = bool(attributes.get("ceil_mode", 0))
+    positions = [
+        window(size, kernel[i], strides[i], dilations[i], (pads[i], pads[i + count]), ceil_mode)
+        for i, size in enumerate(sizes)
+    ]
+    return [images, made, *positions]
 
 
 def _dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:

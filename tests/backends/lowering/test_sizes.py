@@ -159,3 +159,21 @@ def test_what_follows_from_constants_and_sizes_is_folded() -> None:
     np.testing.assert_array_equal(graph.values_of("turned"), np.arange(24.0).reshape(2, 12).T)
     assert not graph.fold("y")
     assert not graph.fold(x)
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_sizes_go_on_behind_a_group_normalization(opset: int) -> None:
+    """Before opset 15, ONNX does not follow the Shape that torch's exporter gives the second Reshape."""
+    net = Net(opset=opset)
+    x = net.conv(net.input("x", 2, 3, 9, 8, declared=["n", 3, 9, 8]), 3, 8, 3, name="first")
+    groups = net.op("Reshape", x, net.constant([0, 4, -1]))
+    ones, zeros = net.constant(np.ones(4)), net.constant(np.zeros(4))
+    x = net.op("Reshape", net.op("InstanceNormalization", groups, ones, zeros), net.op("Shape", x), name="normal")
+    x = net.conv(net.op("MaxPool", x, kernel_shape=[3, 2], strides=[2, 2], name="pooled"), 8, 5, 3, name="last")
+    x = net.op("ConvTranspose", x, net.weight(5, 2, 3, 2), strides=[2, 3], pads=[1, 0, 0, 1], name="larger", group=1)
+    net.output(x)
+    graph = view_of(net)
+    assert graph.dims("normal") == ("n", 8, 9, 8)
+    assert graph.dims("pooled") == ("n", 8, 4, 4)
+    assert graph.dims("last") == ("n", 5, 4, 4)
+    assert graph.dims("larger") == ("n", 2, 8, 10) == ("n", *run(net.model(), net.feeds)["larger"].shape[1:])

@@ -7,7 +7,7 @@ from sparse_nets import SparseNet, assert_same_as_onnxruntime, assert_same_at_ba
 
 import sift_onnx
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Reshaped
+from sift_onnx.backends.lowering.specs import Conv, Depthwise, Joined, Reshaped
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -91,3 +91,52 @@ def test_a_model_opens_again_from_a_cache(tmp_path):
         sift_onnx.InferenceSession(net.model(), threads=1, packed_cache=tmp_path / name) for name in ("a", "a")
     )
     np.testing.assert_array_equal(first.run(None, net.feeds)[0], second.run(None, net.feeds)[0])
+
+
+def group_norm(net, x, channels, groups=2):
+    """As torch's exporter writes it: groups are channels of an InstanceNormalization, its own scale follows."""
+    apart = net.op("Reshape", x, net.constant([0, groups, -1]))
+    ones, zeros = net.constant(np.ones(groups, np.float32)), net.constant(np.zeros(groups, np.float32))
+    x = net.op("Reshape", net.op("InstanceNormalization", apart, ones, zeros), net.op("Shape", x))
+    scale, shift = (np.linspace(low, 2, channels, dtype=np.float32).reshape(channels, 1) for low in (0.5, -1))
+    return net.op("Add", net.op("Mul", x, net.constant(scale)), net.constant(shift))
+
+
+@pytest.mark.parametrize("opset", [13, 20])
+@pytest.mark.parametrize("left_out", ["", "padding", "joining", "norms"])
+def test_a_net_of_one_axis_is_one_part(left_out, opset):
+    """A network of two resolutions: padding to one side, slopes per channel, norms of groups, a joined shortcut."""
+    net = SparseNet(opset=opset)
+    x = net.input("x", 2, 4, 14, declared=["n", 4, 14])
+    if left_out != "padding":
+        x = net.op("Pad", x, net.constant([0, 0, 2, 0, 0, 0]), net.constant(np.float32(0.5)))
+    pads = {"pads": [0, 0]} if left_out != "padding" else {}
+    first = net.op("PRelu", conv(net, x, 4, 6, 3, **pads), net.constant(np.linspace(-1, 1, 6).reshape(6, 1)))
+    y = conv(net, first, 6, 8, 2, strides=[2], pads=[0, 0])
+    if left_out != "norms":
+        y = group_norm(net, y, 8)
+        slopes = [net.constant(np.linspace(low, 1, 8, dtype=np.float32)) for low in (0.2, -1)]
+        y = net.op("InstanceNormalization", net.op("Mul", y, net.op("Sigmoid", y)), *slopes)
+    y = net.op("ConvTranspose", y, net.weight(8, 6, 2), net.constant(np.linspace(-1, 1, 6)), strides=[2])
+    y = net.op("Concat", y, first, axis=-2) if left_out != "joining" else net.op("Add", y, first)
+    net.output(conv(net, y, 12 if left_out != "joining" else 6, 4, 3))
+    program = assert_same_at_batches(net.model(), (1, 3, 17), {"x": (1, 4, 14)})
+    assert len(program.parts) == 1
+
+
+def test_channels_of_values_from_outside_are_joined_for_a_convolution():
+    net = SparseNet(opset=20)
+    x, y = net.input("x", 2, 4, 13, declared=["n", 4, 13]), net.input("y", 2, 3, 13, declared=["n", 3, 13])
+    net.output(conv(net, net.op("Concat", x, y, axis=1), 7, 6, 3))
+    program = assert_same_at_batches(net.model(), (1, 17), {"x": (1, 4, 13), "y": (1, 3, 13)})
+    (region,) = regions(program)
+    assert [step.view for step in region.steps if isinstance(step.spec, Joined)] == ["image"]
+
+
+@pytest.mark.parametrize("table", [(1, 6, 13), (6, 13), (13,), (1, 1, 13)])
+def test_a_stored_table_is_added_or_left_to_onnxruntime(table):
+    net = SparseNet(opset=20)
+    x = conv(net, net.input("x", 2, 4, 13, declared=["n", 4, 13]), 4, 6, 3)
+    y = net.op("Add", x, net.constant(np.arange(np.prod(table), dtype=np.float32).reshape(table)))
+    net.output(conv(net, y, 6, 4, 3))
+    assert_same_at_batches(net.model(), (1, 17), {"x": (1, 4, 13)})

@@ -66,4 +66,4 @@ def test_group_normalization_with_a_scale_per_group(batch):
 def test_scales_per_group_in_nodes_are_computed_as_they_are():
     net = between(lambda net, x: group_by_nodes(net, x, scale=0.5), 3)
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
-    assert "onnxruntime" in places(program).values()
+    assert set(places(program).values()) <= {"kernels", "folded"}
