@@ -53,10 +53,14 @@ class _Part:
         if isinstance(self.program, RegionProgram):
             values.update(zip(self.outputs, self.program.run(values, times, into), strict=True))
             return
+        values.update(self.program.run_unchecked(self.operands(values)))
+
+    def operands(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """What the program reads, by name."""
         feeds = {name: values[name] for name in self.inputs if name not in self.sized}
         for name, (value, first, end) in self.shapes.items():
             feeds[name] = np.array(values[value].shape[first:end], np.int64)
-        values.update(self.program.run_unchecked(feeds))
+        return feeds
 
 
 class Parts:
@@ -110,7 +114,7 @@ class Parts:
         """Each program and what it reads, by name; it runs when the next one is asked for."""
         values = dict(feeds)
         for part in self._parts:
-            yield part.program, {name: values[name] for name in part.inputs}
+            yield part.program, part.operands(values)
             part.run(values)
 
     def estimate(self, shapes: Sequence[Shapes], rates: Rates) -> Estimate:

@@ -14,7 +14,7 @@ from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic", "biased_gelu", "negate", "parametric_relu"]
+__all__ = ["activation", "arithmetic", "biased_gelu", "negate", "parametric_relu", "power"]
 
 # ONNX's defaults of alpha and gamma.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
@@ -58,6 +58,14 @@ def parametric_relu(node: NodeView) -> Step:
         return node.step(Elementwise("first", ("leaky", float(slopes[0]), 0.0)), view)
     one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
     return node.step(ChannelScale(one, zero, ("leaky", 0.0, 0.0), slopes), view)
+
+
+def power(node: NodeView) -> Step:
+    """Pow with an exponent of two: the square of an activation, as after a ReLU."""
+    exponent = node.known_values(1)
+    if exponent is None or exponent.size != 1 or float(exponent.reshape(-1)[0]) != 2:
+        raise NotLowered("the kernels have squares, and no other power")
+    return node.step(Elementwise("multiply"), node.operand(0), operands=(0, 0))
 
 
 def negate(node: NodeView) -> Step:

@@ -44,6 +44,7 @@ _RULES.add_table({
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
     **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu", "Abs"), elementwise.activation),
     "PRelu": elementwise.parametric_relu,
+    "Pow": elementwise.power,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
     "MaxPool": pooling.pool,
     "AveragePool": pooling.pool,

@@ -271,6 +271,19 @@ def test_large_constants_of_onnxruntime_do_not_pass_a_message():
 
 
 @pytest.mark.usefixtures("every_region_pays")
+def test_sizes_that_a_later_part_reads_are_there_in_a_profile():
+    net = SparseNet()
+    x = net.input("x", 2, 5, 12, declared=["n", "t", 12])
+    sizes = net.op("Shape", x, name="sizes")
+    y = net.op("MatMul", x, net.weight(12, 8), name="first")
+    shape = net.op("Concat", net.op("Slice", sizes, net.constant([0]), net.constant([2])), net.constant([8]), axis=0)
+    net.output(net.op("Add", net.op("Cos", y), net.op("Expand", net.constant(np.float32(2)), shape), name="last"))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert any(part.shapes for part in program._parts._parts)
+    assert {"first", "last"} <= {node.name for node in program.profile(net.feeds).nodes}
+
+
+@pytest.mark.usefixtures("every_region_pays")
 def test_weights_are_packed_once_and_given_up():
     net = SparseNet()
     net.output(net.conv(net.input("x", 1, 32, 9, 9, declared=["n", 32, 9, 9]), 32, 48, 3, name="conv"))

@@ -59,6 +59,7 @@ ACTIVATIONS = {
     "Dropout": lambda net, x: net.op("Dropout", x, name="op"),
     "Add to itself": lambda net, x: net.op("Add", x, x, name="op"),
     "Mul by itself": lambda net, x: net.op("Mul", x, x, name="op"),
+    "Square": lambda net, x: net.op("Pow", x, scalar(net, 2), name="op"),
     "Sub of what follows": lambda net, x: net.op("Sub", net.op("Tanh", x), x, name="op"),
 }
 
