@@ -1,9 +1,9 @@
-# make demo    install, then the whole way: transform, train, compare, time, simulate; within four minutes
-# make test    install, then run the tests that take a few minutes in all
-# make test-all    the tests that take longer as well: documents, sanitizers, other compilers, whole architectures
+# make demo    install, then in two minutes: transform, train, compare, time, simulate, and a page of charts
+# make test    install, then run the tests that take a few minutes in total
+# make test-all    run the longer tests too: documents, sanitizers, other compilers, whole architectures
 # make reproduce    repeat figures and tables of the paper on Fashion-MNIST, within 90 minutes; DATA=DIR has its IDX files
-# make ci      what continuous integration runs
-# make docs    the documents as a site in build/site
+# make ci      run what continuous integration runs
+# make docs    build the documents as a site in build/site
 #
 # PYTHON=python3.12 make test    with another interpreter (before .venv exists)
 
@@ -11,6 +11,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALLING := Installing into $(CURDIR)/$(VENV): downloads torch and other packages, then compiles kernels, for some minutes.
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*/* backends/cpu/kernels/*/*/*)
 
 .PHONY: demo test test-all lint types walls package-check fuzz docs reproduce ci clean
@@ -20,10 +21,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
+	@echo "$(INSTALLING)"
 	$(PIP) install -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
+	@echo "$(INSTALLING)"
 	$(PIP) install -c constraints.txt -e '.[demo,dev,docs]'
 	@touch $@ $(VENV)/demo.stamp
 

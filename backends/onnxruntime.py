@@ -31,6 +31,7 @@ from sift_onnx.backends.base import (
 from sift_onnx.backends.forks import keep_for_ever, renew_in_children
 from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
+from sift_onnx.operators.domains import is_standard
 from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
 from sift_onnx.shapes.tensor_specs import TensorSpec, shape_text
 
@@ -91,6 +92,7 @@ class OnnxRuntimeProgram(Program):
         self._initializers = {
             name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in (initializers or {}).items()
         }
+        self._tables = _tables(model) & set(self._initializers) if isinstance(model, onnx.ModelProto) else frozenset()
         self._source, self._label = _source(model)
         self._opened: ort.InferenceSession | None = self._open(self._session_options())
         self._opening = threading.Lock()
@@ -132,6 +134,9 @@ class OnnxRuntimeProgram(Program):
     def _open(self, options: ort.SessionOptions) -> ort.InferenceSession:
         if self._initializers:
             options.add_external_initializers(list(self._initializers), list(self._initializers.values()))
+        for name in self._tables:
+            # Besides, so that the session reads them where they are; of others it may make new ones of its own.
+            options.add_initializer(name, self._initializers[name])
         try:
             return ort.InferenceSession(self._source, options, providers=[_PROVIDER])
         except Exception as error:  # whatever comes out of here is onnxruntime's
@@ -198,6 +203,16 @@ class OnnxRuntimeProgram(Program):
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
             del session
         return _read_profile(events)
+
+
+def _tables(model: onnx.ModelProto) -> frozenset[str]:
+    """Initializers that nodes only look up rows of, as embeddings."""
+    nodes = model.graph.node
+    if any(attribute.HasField("g") or attribute.graphs for node in nodes for attribute in node.attribute):
+        return frozenset()
+    tables = {node.input[0] for node in nodes if node.op_type == "Gather" and is_standard(node.domain)}
+    read = [name for node in nodes for name in (node.input[1:] if node.op_type == "Gather" else node.input)]
+    return frozenset(tables.difference(read, (info.name for info in model.graph.output)))
 
 
 def _source(model: ModelSource) -> tuple[str | bytes, str]:

@@ -45,7 +45,9 @@ MAC_TOLERANCE = 1e-3
 @click.option("--sequence", type=int, default=32, show_default=True, help="Of a language model.")
 def main(patterns: tuple[str, ...], sparsities: tuple[str, ...], width: float, layers: int, sequence: int) -> None:
     """Transform every architecture and check the results."""
-    click.echo("| model | member | s | weight MACs | ratio | MACs in sparse layers | search space | left as they are |")
+    click.echo(
+        "| model | transform | s | weight MACs | ratio | MACs in sparse layers | search space | unchanged layers |"
+    )
     click.echo("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |")
     failed = False
     for name, architecture in ARCHITECTURES.items():

@@ -60,37 +60,37 @@ def readme_table(digits: Mapping[str, Any], processor: Processor, rows: Rows) ->
     row = rows[MODELS[0], BATCH]
     run = processor.runs[-1]
     lines = [
-        ["MACs of an image, digits", f"{sizes['0']['macs']:,}", f"{sizes['0.75']['macs']:,}"],
+        ["MACs per image, digits", f"{sizes['0']['macs']:,}", f"{sizes['0.75']['macs']:,}"],
         [
-            "accuracy on images held out, digits",
+            "accuracy on held-out images, digits",
             f"{_mean(dense)} %",
             f"**{_mean(best)} %**, above dense in {above} of {len(dense)} runs",
         ],
         [
             f"latency of ResNet-18 at 90 %, batch {BATCH}, onnxruntime",
             f"{row[DENSE].theirs:.1f} ms",
-            f"{row[SAME_FILE].theirs:.0f} ms: it multiplies by the zeros",
+            f"{row[SAME_FILE].theirs:.0f} ms, with the zeros multiplied",
         ],
         [
-            "the same, sift-onnx on CPU",
+            "the same, sift-onnx",
             "",
-            f"**{row[DENSE].ours:.1f} ms**: {row[DENSE].ratio:.2f} times dense, {row[SAME_FILE].ratio:.2f} times the "
-            "same file",
+            f"**{row[DENSE].ours:.1f} ms**, {row[DENSE].ratio:.2f} times the dense original's",
         ],
     ]
     table = pages.table(["", "dense original", "Sparse Wide, same MACs"], lines)
     return (
-        f"{table}\nDigits: six trainings each, {digits['epochs']} epochs, mean and standard deviation "
+        f"{table}\nDigits: mean and standard deviation of {len(dense)} trainings of {digits['epochs']} epochs "
         f"({digits['date']}). Latency: {run.threads} cores of an\n{processor.processor}, {run.date}.\n"
     )
 
 
 def readme_cost(rows: Rows) -> str:
-    """What the README says of the price, in a sentence."""
+    """The sentences of the README about latency."""
     dense, same = ([row[other].ratio for row in rows.values() if other in row] for other in (DENSE, SAME_FILE))
     return (
-        f"{min(dense):.1f} to {max(dense):.1f} times its time in our [measurements](benchmarks/cpu_runtime/README.md), "
-        f"against\n{1 / max(same):.1f} to {1 / min(same):.1f} times that for onnxruntime on the same file"
+        f"takes {min(dense):.1f} to {max(dense):.1f} times as long in our "
+        "[measurements](benchmarks/cpu_runtime/README.md). On the same file, onnxruntime\n"
+        f"takes {1 / max(same):.1f} to {1 / min(same):.1f} times as long as sift-onnx."
     )
 
 
@@ -100,7 +100,7 @@ def accuracy_key(digits: Mapping[str, Any]) -> str:
 
 
 def draw_accuracy(digits: Mapping[str, Any], path: Path) -> None:
-    """Accuracy of models of as many MACs next to each other, for three sizes."""
+    """Accuracies of models with equal MACs next to each other, for three sizes."""
     widths = sorted(digits["test"], key=int)
     names = ["dense", *(f"{s} {ALGORITHM.lower()}" for s in SPARSITIES)]
     with pages.chart(path, accuracy_key(digits), figsize=(5.0, 3.3)) as figure:
@@ -111,8 +111,8 @@ def draw_accuracy(digits: Mapping[str, Any], path: Path) -> None:
             x = [n + 0.16 * (i - 1.5) for n in range(len(widths))]
             axis.errorbar(x, means, spreads, fmt="os"[i == 0], label=label, color=colour, markersize=6, capsize=2)
         axis.set_xticks(range(len(widths)), [f"{digits['sizes'][w]['0']['macs']:,}" for w in widths])
-        axis.set_xlabel("multiply-accumulates of an image, the same for all four")
-        axis.set_ylabel("accuracy on images held out, %")
+        axis.set_xlabel("multiply-accumulates per image, equal for all four models")
+        axis.set_ylabel("accuracy on held-out images, %")
         axis.set_title("More accuracy at the same cost", loc="left", fontsize=10, fontweight="bold")
         axis.grid(axis="y", alpha=0.3)
         axis.legend(loc="lower right", frameon=False)
@@ -144,7 +144,7 @@ def draw_latency(processor: Processor, rows: Rows, path: Path) -> None:
         axis.set_xlim(0, 1.12 * max(rows[m, BATCH][DENSE].ratio / rows[m, BATCH][SAME_FILE].ratio for m in MODELS))
         axis.set_xlabel(f"time over the dense original's, batch {BATCH}: {processor.processor.split(' (')[0]}, "
                         f"{run.threads} cores")  # fmt: skip
-        axis.set_title("Kernels that skip the zeros", loc="left", fontsize=10, fontweight="bold")
+        axis.set_title("Kernels that skip zeros", loc="left", fontsize=10, fontweight="bold")
         axis.grid(axis="x", alpha=0.3)
         axis.legend(loc="lower right", frameon=False)
 

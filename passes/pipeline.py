@@ -7,10 +7,12 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
+
+import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import MaskWarning, SiftError, UsageError
-from sift_onnx.model import Model, ModelLike, as_kind_of
+from sift_onnx.model import Model, ModelLike, OtherModel, as_kind_of
 from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
 from sift_onnx.passes.declared_settings import declared_settings, make
 from sift_onnx.passes.prepare.inference_mode import on_inference_graph
@@ -26,6 +28,39 @@ _BEFORE = ("weight_macs_before", "attention_macs_before", "nnz_before")
 _ASSUMED = ("nominal", "assumed")
 
 
+@overload
+def transform(
+    model: str | Path | Model,
+    *,
+    wide: float | str | None = None,
+    parallel: float | str | None = None,
+    factorized: float | str | None = None,
+    doped: float | str | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
+    **options: Any,
+) -> Model: ...
+@overload
+def transform(
+    model: OtherModel,
+    *,
+    wide: float | str | None = None,
+    parallel: float | str | None = None,
+    factorized: float | str | None = None,
+    doped: float | str | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
+    **options: Any,
+) -> OtherModel: ...
+@overload
+def transform(
+    model: gs.Graph,
+    *,
+    wide: float | str | None = None,
+    parallel: float | str | None = None,
+    factorized: float | str | None = None,
+    doped: float | str | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
+    **options: Any,
+) -> gs.Graph: ...
 def transform(
     model: ModelLike,
     *,

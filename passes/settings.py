@@ -84,7 +84,8 @@ def exact_sparsity(value: float | str | Fraction) -> Fraction:
     """
     exact = exact_number(value, "sparsity")
     if not 0 <= exact < 1:
-        raise UsageError(f"sparsity {value} is out of range: it must be at least 0 and less than 1")
+        percent = f"; write {float(exact / 100):g} for {value} %" if 1 < exact < 100 else ""
+        raise UsageError(f"sparsity {value} is out of range: it must be at least 0 and less than 1{percent}")
     return exact
 
 

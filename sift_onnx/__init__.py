@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sift_onnx import errors, passes
     from sift_onnx.analysis.rule_registry import register_axis_rule
     from sift_onnx.api.looking import benchmark, check, evaluate, inspect, profile, simulate
     from sift_onnx.api.pages import report
@@ -75,21 +76,23 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        try:
-            return getattr(import_module(_HOMES[name]), name)
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "torch":
-                raise
-            from sift_onnx.errors import MissingExtraError
+if not TYPE_CHECKING:  # a type checker that sees it takes any name for one that exists
 
-            raise MissingExtraError(f"{name} needs torch: pip install 'sift-onnx[train]'") from error
-    if name in ("errors", "passes"):
-        return import_module(f"sift_onnx.{name}")
-    if name == "__version__":
-        return import_module("importlib.metadata").version("sift-onnx")
-    raise AttributeError(f"module 'sift_onnx' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            try:
+                return getattr(import_module(_HOMES[name]), name)
+            except ModuleNotFoundError as error:
+                if (error.name or "").partition(".")[0] != "torch":
+                    raise
+                from sift_onnx.errors import MissingExtraError
+
+                raise MissingExtraError(f"{name} needs torch: pip install 'sift-onnx[train]'") from error
+        if name in ("errors", "passes"):
+            return import_module(f"sift_onnx.{name}")
+        if name == "__version__":
+            return import_module("importlib.metadata").version("sift-onnx")
+        raise AttributeError(f"module 'sift_onnx' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

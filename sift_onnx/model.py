@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,14 @@ from sift_onnx.model_files.storage import (
 )
 from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records, text_of_masks
 
+if TYPE_CHECKING:
+    import onnx_ir
+
 __all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
-ModelLike = Union[str, Path, bytes, onnx.ModelProto, gs.Graph, "Model", Any]
+ModelLike = Union[str, Path, bytes, onnx.ModelProto, gs.Graph, "onnx_ir.Model", "Model"]
+# What functions that rewrite return as the kind that they were given; a graph comes last, since it has no types.
+OtherModel = TypeVar("OtherModel", bytes, onnx.ModelProto, "onnx_ir.Model")
 
 
 @dataclass
@@ -89,6 +94,12 @@ class Model:
             f"cannot read a model from {type(source).__name__!r}; "
             "pass a path, an onnx.ModelProto or its bytes, an onnx_graphsurgeon.Graph or an onnx_ir.Model"
         )
+
+    def __repr__(self) -> str:
+        """One line, where a graph would print all its nodes."""
+        nodes, masked = len(self.graph.nodes), len(self.masked())
+        file = "" if self.path is None else f"{str(self.path)!r}, "
+        return f"Model({file}opset {self.graph.opset}, {nodes:,} nodes, {masked:,} masked weights)"
 
     def copy(self) -> Model:
         """A model that can be edited without changing this one; values of constants are shared."""
@@ -267,6 +278,12 @@ def _from_onnx_ir(source: Any) -> Model:
     return _from_proto(onnx_ir.to_proto(source), files)
 
 
+@overload
+def as_kind_of(source: str | Path | Model, model: Model) -> Model: ...
+@overload
+def as_kind_of(source: OtherModel, model: Model) -> OtherModel: ...
+@overload
+def as_kind_of(source: gs.Graph, model: Model) -> gs.Graph: ...
 def as_kind_of(source: ModelLike, model: Model) -> Any:
     """``model`` as the kind of model that ``source`` is; a Model where that is a path."""
     if isinstance(source, bytes):

@@ -37,6 +37,14 @@ def test_path_comes_back(proto, tmp_path):
     assert as_kind_of("in.onnx", model) is model
 
 
+def test_a_model_prints_as_one_line(proto, tmp_path):
+    onnx.save(proto, tmp_path / "in.onnx")
+    opset, nodes = proto.opset_import[0].version, len(proto.graph.node)
+    told = f"opset {opset}, {nodes} nodes, 0 masked weights)"
+    assert repr(Model.load(proto)) == f"Model({told}"
+    assert repr(Model.load(tmp_path / "in.onnx")) == f"Model({str(tmp_path / 'in.onnx')!r}, {told}"
+
+
 def test_proto_comes_back(proto, tmp_path):
     sift_onnx.save(proto, tmp_path / "out.onnx")
     assert onnx.load(tmp_path / "out.onnx") == proto

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -17,7 +17,7 @@ from sift_onnx.backends.decoding.cache_pairs import CachePair, find_cache_pairs
 from sift_onnx.backends.decoding.merged_branches import CONDITION, with_cache_branch
 from sift_onnx.backends.decoding.position_limits import most_positions
 from sift_onnx.backends.decoding.sampling import Sampler
-from sift_onnx.backends.decoding.step_inputs import Progress, StepInputs
+from sift_onnx.backends.decoding.step_inputs import Progress, StepInputs, is_of_another_text
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.domains import MICROSOFT
@@ -33,7 +33,8 @@ Ids = Sequence[int] | Sequence[Sequence[int]] | Array
 class Decoder:
     """A decoder that generates; one batch at a time.
 
-    The model takes token ids and its cache, and gives logits and the cache after the step, as exporters write it.
+    The model takes token ids and its cache, and gives logits and the cache after the step, as exporters write it. What
+    it reads of another text, as of an encoder, stays the same in all steps.
     """
 
     def __init__(self, model: ModelLike, threads: int | None = None, *, backend: str | Backend = "cpu") -> None:
@@ -55,8 +56,9 @@ class Decoder:
             source = with_cache_branch(loaded.to_proto()) or source
             loaded = Model.load(source) if source is not None else loaded
         skeleton = loaded.skeleton()
-        inputs = graph_inputs(skeleton)
-        outputs = [_output_spec(info) for info in skeleton.graph.output]
+        self._given = tuple(spec.name for spec in graph_inputs(skeleton) if is_of_another_text(spec.name))
+        inputs = [spec for spec in graph_inputs(skeleton) if spec.name not in self._given]
+        outputs = [_output_spec(info) for info in skeleton.graph.output if not is_of_another_text(info.name)]
         plain = [spec for spec in inputs if spec.dtype.kind != "f"]
         self._inputs = StepInputs.of(plain)
         symbol = self._inputs.tokens.extents[0] if self._inputs.tokens.extents else None
@@ -101,6 +103,7 @@ class Decoder:
         top_k: int = 0,
         seed: int = 0,
         eos: int | Iterable[int] | None = None,
+        inputs: Mapping[str, Array] | None = None,
     ) -> Iterator[Any]:
         """New tokens, each as soon as it is known.
 
@@ -111,6 +114,8 @@ class Decoder:
             top_k: how many of the most likely tokens to draw from; 0 draws from all.
             seed: of the random numbers; each sequence has its own.
             eos: a token that ends a sequence, or several; it is the last one that is given.
+            inputs: what the model reads of another text, by name: states of an encoder, keys and values that are made
+                of them, its mask; [sequences, ...].
 
         Yields:
             An int. For several prompts a list with one for each, None for those that have ended.
@@ -124,9 +129,22 @@ class Decoder:
         if not isinstance(max_new_tokens, Integral) or max_new_tokens < 1:
             raise UsageError(f"`max_new_tokens` is {max_new_tokens!r}; it has to be 1 or more")
         self._check(prompts, int(max_new_tokens))
+        given = self._checked(inputs or {}, len(prompts))
         sampler = Sampler(temperature, top_k, seed, len(prompts))
         ends = frozenset([eos] if isinstance(eos, Integral) else (eos or ()))
-        return self._tokens(prompts, int(max_new_tokens), sampler, ends, is_batch)
+        return self._tokens(prompts, int(max_new_tokens), sampler, ends, is_batch, given)
+
+    def _checked(self, inputs: Mapping[str, Array], sequences: int) -> dict[str, Array]:
+        missing = next((name for name in self._given if name not in inputs), None)
+        if missing is not None:
+            raise UsageError(f"the model reads {missing!r}, of another text; pass the array among `inputs`")
+        for name, array in inputs.items():
+            if name not in self._given:
+                listed = ", ".join(map(repr, self._given)) or "none"
+                raise UsageError(f"`inputs` has {name!r}; what the model reads of another text is {listed}")
+            if np.shape(array)[:1] != (sequences,):
+                raise UsageError(f"the input {name!r} is {list(np.shape(array))}, for {sequences} sequences")
+        return dict(inputs)
 
     def _check(self, prompts: Sequence[npt.NDArray[np.int64]], new: int) -> None:
         lengths = {len(prompt) for prompt in prompts}
@@ -153,6 +171,7 @@ class Decoder:
         sampler: Sampler,
         ends: frozenset[Any],
         is_batch: bool,
+        given: Mapping[str, Array],
     ) -> Iterator[Any]:
         lengths = np.array([len(prompt) for prompt in prompts], np.int64)
         progress = Progress(lengths, int(lengths.max()), self._pads_left)
@@ -161,20 +180,22 @@ class Decoder:
         has_ended = np.zeros(len(prompts), bool)
         last = lengths - 1
         for count in range(new):
-            logits = self._step(tokens, cache, progress)
+            logits = self._step(tokens, cache, progress, given)
             rows = np.full(len(prompts), logits.shape[1] - 1) if count or self._pads_left else last
             rows = np.minimum(rows, logits.shape[1] - 1)
             chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
-            given = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
+            row = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
             has_ended |= np.isin(chosen, list(ends))
-            yield given if is_batch else given[0]
+            yield row if is_batch else row[0]
             if has_ended.all():
                 return
             tokens = chosen[:, None]
 
-    def _step(self, tokens: npt.NDArray[np.int64], cache: Cache, progress: Progress) -> Array:
+    def _step(
+        self, tokens: npt.NDArray[np.int64], cache: Cache, progress: Progress, given: Mapping[str, Array]
+    ) -> Array:
         """Logits, [sequences, tokens, vocabulary]; the cache and the progress go on."""
-        feeds = self._inputs.feeds(tokens, progress) | cache.feeds
+        feeds = {**self._inputs.feeds(tokens, progress), **cache.feeds, **given}
         length = progress.done + tokens.shape[1]
         targets = cache.targets(length)
         # Only programs with caches that can be written in place take arrays for them.

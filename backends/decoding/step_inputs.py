@@ -7,6 +7,7 @@ keys, so padding lies to the right of the prompt there, and each sequence goes o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.shapes.tensor_specs import TensorSpec, shape_text
 
-__all__ = ["Progress", "StepInputs"]
+__all__ = ["Progress", "StepInputs", "is_of_another_text"]
 
 Array = npt.NDArray[Any]
 
@@ -88,8 +89,8 @@ class StepInputs:
         if len(tokens) != 1:
             listed = ", ".join(repr(spec.name) for spec in inputs)
             raise UnsupportedError(
-                "the model has no input of token ids, such as input_ids, and so is no decoder; its inputs of integers "
-                f"are {listed or 'none'}"
+                "the model is not a decoder: it has no input of token ids, such as input_ids; its integer inputs: "
+                f"{listed or 'none'}"
             )
         others = tuple(spec for spec in inputs if spec is not tokens[0])
         for spec in others:
@@ -119,6 +120,15 @@ class StepInputs:
         for spec in self.others:
             feeds[spec.name] = _as_declared(_FILLED[_meaning(spec)](progress, tokens.shape[1]), spec)
         return feeds
+
+
+def is_of_another_text(name: str) -> bool:
+    """Whether an input or output is of what an encoder has read, as its states, and keys and values made of them."""
+    return not _OTHER_TEXT.isdisjoint(re.findall("[a-z]+", name.lower()))
+
+
+# Words of their names: ``past_key_values.0.encoder.key``, ``encoder_hidden_states``, ``past_key_cross_0``.
+_OTHER_TEXT = frozenset(("encoder", "cross"))
 
 
 def _meaning(spec: TensorSpec) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "AttentionMatch",
     "NoMatch",
     "find_attentions",
+    "is_float_cast",
     "is_inside",
     "scores_before",
     "unscaled",
@@ -67,19 +68,24 @@ class _Scores:
     Attributes:
         dims: of the scores.
         product: index of the product.
-        scale: what multiplies it.
+        scale: what multiplies it, before it is capped.
+        softcap: a score s is capped to ``softcap tanh(s / softcap)``; 0 leaves it.
         masks: what is added to the scores, and their sizes there.
-        hidden: booleans that say which scores count, and the number in the place of the others.
+        hidden: booleans that say which scores count, the number in the place of the others, and whether it is the other
+            way round.
         is_reshaped: whether they have other axes in between.
+        parted: sizes behind the last reshape.
         between: indices of the nodes between.
     """
 
     dims: Dims
     product: int = -1
     scale: float = 1.0
+    softcap: float = 0.0
     masks: list[tuple[str, Dims]] = field(default_factory=list)
-    hidden: list[tuple[str, float]] = field(default_factory=list)
+    hidden: list[tuple[str, float, bool]] = field(default_factory=list)
     is_reshaped: bool = False
+    parted: Dims = ()
     between: list[int] = field(default_factory=list)
 
 
@@ -101,7 +107,7 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     found = scores_before(graph, softmax)
     weighed, nan_to_zero, lower = weighed_behind(graph, softmax)
     scored = found.product
-    if found.hidden or len(graph.nodes[scored].input) != 2 or len(graph.nodes[weighed].input) != 2:
+    if found.hidden or found.softcap or len(graph.nodes[scored].input) != 2 or len(graph.nodes[weighed].input) != 2:
         raise NoMatch
     nodes = {softmax, scored, weighed, *found.between, *lower}
     queries, of_queries = unscaled(graph, graph.nodes[scored].input[0], nodes)
@@ -183,22 +189,30 @@ def scores_before(graph: GraphView, softmax: int) -> _Scores:
 def _before(graph: GraphView, index: int, found: _Scores) -> str:
     """The scores that a node adds a mask to, multiplies by a number, or leaves as they are."""
     node = graph.nodes[index]
-    if is_standard_op(node, "Add") and found.scale == 1:
+    if is_standard_op(node, "Add") and found.scale == 1 and not found.softcap:
         scores = next((n for n in node.input if _leads_to_product(graph, n)), "")
         mask = next((n for n in node.input if n != scores), "")
         if not scores or not mask:
             raise NoMatch
         found.masks.append((mask, graph.dims(scores) or ()))
         return scores
-    if is_standard_op(node, "Where") and found.scale == 1:
-        number = graph.number(node.input[2])
+    if is_standard_op(node, "Where") and found.scale == 1 and not found.softcap:
+        hides, scores = _replaced(graph, node)
+        number = graph.number(node.input[1 if hides else 2])
         # Beside it no score counts, so that it may be added.
         if number is None or number > _HIDDEN:
             raise NoMatch
-        found.hidden.append((node.input[0], number))
-        return node.input[1]
-    if is_standard_op(node, "Reshape") or _is_float_cast(graph, node):
-        found.is_reshaped |= node.op_type == "Reshape"
+        found.hidden.append((node.input[0], number, hides))
+        return scores
+    if is_standard_op(node, "Reshape"):
+        found.is_reshaped = True
+        found.parted = found.parted or graph.dims(node.output[0]) or ()
+        return node.input[0]
+    if is_float_cast(graph, node):
+        return node.input[0]
+    if is_standard_op(node, "Tanh") and found.scale > 0 and not found.softcap:
+        # What it is multiplied by is the cap; what multiplies its operand is that of the product.
+        found.softcap = found.scale
         return node.input[0]
     scores, factor = times_number(graph, index)
     if not scores:
@@ -216,10 +230,10 @@ def _leads_to_product(graph: GraphView, name: str) -> bool:
         node = graph.nodes[index]
         if is_standard_op(node, "MatMul"):
             return True
-        if is_standard_op(node, "Reshape") or _is_float_cast(graph, node):
+        if is_standard_op(node, "Reshape", "Tanh") or is_float_cast(graph, node):
             name = node.input[0]
         elif is_standard_op(node, "Where"):
-            name = node.input[1]
+            _, name = _replaced(graph, node)
         elif is_standard_op(node, "Add"):
             return any(_leads_to_product(graph, n) for n in node.input)
         else:
@@ -227,13 +241,25 @@ def _leads_to_product(graph: GraphView, name: str) -> bool:
     return False
 
 
-def _is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
+def _replaced(graph: GraphView, node: onnx.NodeProto) -> tuple[bool, str]:
+    """Of a node that puts a number in the place of some scores: whether it does where a boolean is true; the scores."""
+    hides = graph.number(node.input[1]) is not None
+    return hides, node.input[2 if hides else 1]
+
+
+def is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
     """Whether a node casts floats to floats, as exporters write a softmax in the highest precision."""
     return is_standard_op(node, "Cast") and graph.elem_type(node.input[0]) == graph.elem_type(node.output[0]) == _FLOAT
 
 
-def weighed_behind(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
-    """The product of weights and values, whether NaN became zero before it, and the nodes between."""
+def weighed_behind(graph: GraphView, softmax: int, reshaped: bool = False) -> tuple[int, bool, list[int]]:
+    """The product of weights and values, whether NaN became zero before it, and the nodes between.
+
+    Args:
+        graph: the model.
+        softmax: index of the softmax.
+        reshaped: whether weights may get other axes between.
+    """
     weights = graph.nodes[softmax].output[0]
     readers = [graph.nodes[i] for i in graph.readers.get(weights, [])]
     between: list[int] = []
@@ -248,7 +274,9 @@ def weighed_behind(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]
         between = [graph.producers[tested.output[0]], graph.producers[chosen.output[0]]]
         weights = chosen.output[0]
     index = graph.only_reader(weights)
-    while index is not None and _is_float_cast(graph, graph.nodes[index]):
+    while index is not None and (
+        is_float_cast(graph, graph.nodes[index]) or (reshaped and is_standard_op(graph.nodes[index], "Reshape"))
+    ):
         between.append(index)
         weights = graph.nodes[index].output[0]
         index = graph.only_reader(weights)

@@ -13,15 +13,18 @@ from sift_onnx.errors import BackendError
 __all__ = [
     "Dim",
     "Dims",
+    "added",
     "bound",
     "broadcast",
     "concrete",
     "cut",
+    "difference",
     "divided",
     "names_in",
     "product",
     "quotient",
     "solved",
+    "terms",
     "window",
 ]
 
@@ -70,6 +73,32 @@ def product(sizes: Iterable[Dim]) -> Dim:
     return ("product", factor, *sorted(symbols, key=repr))
 
 
+def added(sizes: Iterable[Dim]) -> Dim:
+    """The sizes added; the order of symbols does not matter."""
+    number = 0
+    symbols: list[Dim] = []
+    for size in sizes:
+        more, own = _terms(size)
+        symbols += more
+        number += own
+    if not symbols:
+        return number
+    if number == 0 and len(symbols) == 1:
+        return symbols[0]
+    return ("sum", number, *sorted(symbols, key=repr))
+
+
+def difference(size: Dim, less: Dim) -> Dim | None:
+    """``size`` without ``less``, where that is a part of it; None where it is not known to be."""
+    symbols, number = _terms(size)
+    others, own = _terms(less)
+    for symbol in others:
+        if symbol not in symbols:
+            return None
+        symbols.remove(symbol)
+    return added([number - own, *symbols])
+
+
 def quotient(total: Dim, part: Dim) -> Dim:
     """``total`` by ``part``, which is known to divide it."""
     if part == 1:
@@ -113,6 +142,8 @@ def bound(size: Dim, known: Mapping[str, int]) -> Dim:
             return known.get(size, size)
         case ("product", *factors):
             return product(bound(factor, known) for factor in factors)
+        case ("sum", *terms):
+            return added(bound(term, known) for term in terms)
         case ("quotient", total, part):
             return quotient(bound(total, known), bound(part, known))
         case ("cut", of, end):
@@ -158,6 +189,21 @@ def _symbols(size: Dim) -> tuple[list[Dim], int]:
         assert isinstance(size[1], int)
         return list(size[2:]), size[1]
     return [size], 1
+
+
+def terms(size: Dim) -> list[Dim]:
+    """The symbols that are added to a number."""
+    return _terms(size)[0]
+
+
+def _terms(size: Dim) -> tuple[list[Dim], int]:
+    """The symbols that a sum is of, and its number."""
+    if isinstance(size, int):
+        return [], size
+    if isinstance(size, tuple) and size[0] == "sum":
+        assert isinstance(size[1], int)
+        return list(size[2:]), size[1]
+    return [size], 0
 
 
 def concrete(dims: Dims) -> tuple[int, ...]:

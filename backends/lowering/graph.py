@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.folding import Folder
+from sift_onnx.backends.lowering.size_nodes import follows_from, nodes_of_sizes
 from sift_onnx.backends.lowering.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
@@ -144,8 +145,8 @@ class GraphView:
             if self._reads_sizes(node):
                 output = node.output[0]
                 sizes = self.vector(output)
-                if sizes and all(isinstance(size, int) or size in places for size in sizes):
-                    found[index] = _size_nodes(output, sizes, places, is_number=self.dims(output) == ())
+                if sizes and all(follows_from(places, size) for size in sizes):
+                    found[index] = nodes_of_sizes(output, sizes, places, is_number=self.dims(output) == ())
         return found
 
     def _reads_sizes(self, node: onnx.NodeProto) -> bool:
@@ -212,29 +213,6 @@ class GraphView:
     def values_of(self, name: str) -> npt.NDArray[np.generic] | None:
         """The values of a constant; None for what is none."""
         return array_of(self.constants[name]) if name in self.constants else None
-
-
-def _size_nodes(
-    output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]], is_number: bool = False
-) -> list[onnx.NodeProto]:
-    """Nodes that make a tensor of ``sizes``, where those that are no numbers are at ``places`` of inputs.
-
-    With ``is_number``, it has no axis.
-    """
-    nodes, parts = [], []
-    for number, size in enumerate(sizes):
-        part = f"{output}:{number}"
-        values = [size] if isinstance(size, int) else [places[size][1]]
-        constant = onnx.numpy_helper.from_array(np.array(values, np.int64))
-        nodes.append(onnx.helper.make_node("Constant", [], [part], value=constant))
-        if not isinstance(size, int):
-            shape = f"{part}:shape"
-            nodes.append(onnx.helper.make_node("Shape", [places[size][0]], [shape]))
-            nodes.append(onnx.helper.make_node("Gather", [shape, part], [part := f"{part}:size"]))
-        parts.append(part)
-    if is_number:
-        return [*nodes, onnx.helper.make_node("Squeeze", parts, [output])]
-    return [*nodes, onnx.helper.make_node("Concat", parts, [output], axis=0)]
 
 
 def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:

@@ -1,11 +1,12 @@
 """Rotary position embedding as exporters spell it: ``x * cos + turned(x) * sin``.
 
-What is turned is the second half of the channels, negative, and then the first half.
+What is turned is the second half of the channels, negative, and then the first half. Where x is the first channels of
+each head, the others follow behind the sum.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.specs.decoding import Rotated
@@ -31,7 +32,56 @@ class RotationMatch:
 def find_rotations(graph: GraphView) -> list[RotationMatch]:
     """All occurrences whose intermediate values no other node reads."""
     found = (_match(graph, index) for index, node in enumerate(graph.nodes) if is_standard_op(node, "Add"))
-    return [rotation for rotation in found if rotation is not None]
+    return [_with_rest(graph, rotation) for rotation in found if rotation is not None]
+
+
+def _with_rest(graph: GraphView, found: RotationMatch) -> RotationMatch:
+    """The match with the channels that stay, if those that are turned are the first ones of a head."""
+    turned = graph.nodes[found.nodes[-1]].output[0]
+    index = graph.only_reader(turned)
+    node = graph.nodes[index] if index is not None else None
+    if index is None or node is None or not is_standard_op(node, "Concat") or len(node.input) != 2:
+        return found
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+    x, rest = found.operands[0], node.input[1]
+    first, second = _channels(graph, x), _channels(graph, rest)
+    if node.input[0] != turned or axis not in (-1, 3) or first is None or second is None or first[0] != second[0]:
+        return found
+    dims = graph.dims(first[0])
+    depth = dims[-1] if dims else None
+    if first[1] != 0 or second[1] != first[2] or second[2] != depth or not isinstance(depth, int):
+        return found
+    nodes = {*found.nodes, index, graph.producers[x], graph.producers[rest]}
+    if not all(graph.is_only_read_by(name, nodes) for name in (x, rest)):
+        return found
+    spec = replace(found.spec, depth=depth)
+    return RotationMatch(spec, (first[0], *found.operands[1:]), tuple(sorted(nodes)))
+
+
+def _channels(graph: GraphView, name: str) -> tuple[str, int, int] | None:
+    """What a value is a range of along the last axis, where the range begins, and where it ends."""
+    index = graph.producers.get(name)
+    node = graph.nodes[index] if index is not None else None
+    dims, own = graph.dims(node.input[0]) if node is not None else None, graph.dims(name)
+    if node is None or not dims or not own or not isinstance(dims[-1], int) or not isinstance(own[-1], int):
+        return None
+    last = len(dims) - 1
+    if is_standard_op(node, "Split"):
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        sizes = [(graph.dims(part) or (None,))[-1] for part in node.output]
+        before = sizes[: list(node.output).index(name)]
+        if axis not in (-1, last) or not all(isinstance(size, int) for size in before):
+            return None
+        start = sum(size for size in before if isinstance(size, int))
+    elif is_standard_op(node, "Slice") and len(node.input) > 3:
+        starts, axes = graph.vector(node.input[1]), graph.vector(node.input[3])
+        steps = graph.vector(node.input[4]) if len(node.input) > 4 and node.input[4] else (1,)
+        if axes not in ((-1,), (last,)) or steps != (1,) or not starts or not isinstance(starts[0], int):
+            return None
+        start = starts[0] + (dims[-1] if starts[0] < 0 else 0)
+    else:
+        return None
+    return node.input[0], start, start + own[-1]
 
 
 def _match(graph: GraphView, index: int) -> RotationMatch | None:
@@ -89,23 +139,13 @@ def _halves(graph: GraphView, name: str) -> tuple[str, tuple[int, ...]] | None:
 
 def _half(graph: GraphView, name: str) -> tuple[str, int] | None:
     """What a value is a half of along the last axis, and which one."""
-    node = graph.nodes[graph.producers[name]]
-    whole = node.input[0]
-    dims, own = graph.dims(whole), graph.dims(name)
-    if not dims or not own or not isinstance(dims[-1], int) or own[-1] != dims[-1] // 2 or dims[-1] % 2:
+    found = _channels(graph, name)
+    depth = (graph.dims(found[0]) or (None,))[-1] if found is not None else None
+    if found is None or not isinstance(depth, int) or depth % 2:
         return None
-    last = len(dims) - 1
-    if is_standard_op(node, "Split") and len(node.output) == 2:
-        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-        return (whole, list(node.output).index(name)) if axis in (-1, last) else None
-    if not is_standard_op(node, "Slice") or len(node.input) < 4:
-        return None
-    start, axes = graph.vector(node.input[1]), graph.vector(node.input[3])
-    steps = graph.vector(node.input[4]) if len(node.input) > 4 and node.input[4] else (1,)
-    if axes not in ((-1,), (last,)) or steps != (1,) or start not in ((0,), (dims[-1] // 2,)):
-        return None
-    # Half as many positions from there on.
-    return whole, int(start != (0,))
+    whole, *ends = found
+    which = [[0, depth // 2], [depth // 2, depth]]
+    return (whole, which.index(ends)) if ends in which else None
 
 
 def _spec(graph: GraphView, x: str, cosines: str, sines: str) -> Rotated | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, divided, product
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, difference, divided, product
 
 __all__ = ["broadcast", "computed", "joined"]
 
@@ -33,7 +33,7 @@ def joined(operands: Sequence[Dims | None], axis: int) -> Sequence[Dim | None] |
     for i, sizes in enumerate(zip(*known, strict=True)):
         numbers = [size for size in sizes if isinstance(size, int)]
         if i == axis % rank:
-            result.append(sum(numbers) if len(numbers) == len(sizes) else None)
+            result.append(added(sizes))
         else:
             # All are equal; a number says more than a name, and a name of an input more than another one.
             result.append(numbers[0] if numbers else min(sizes, key=repr))
@@ -54,12 +54,10 @@ def computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) ->
             value = divided(a, b)
         elif op == "Equal":
             value = _is_equal(a, b)
-        elif b == 0:
-            value = a
-        elif a == 0 and op == "Add":
-            value = b
-        elif isinstance(a, int) and isinstance(b, int):
-            value = a + b if op == "Add" else a - b
+        elif op == "Add":
+            value = added((a, b))
+        elif op == "Sub":
+            value = difference(a, b)
         if value is None:
             return None
         result.append(value)

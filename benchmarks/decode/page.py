@@ -1,4 +1,4 @@
-"""README.md of this folder, from results/*.json.
+"""README.md of this folder, from results/*.json, and from results/tokens/*.json.
 
 python benchmarks/decode/page.py
 """
@@ -18,6 +18,7 @@ __all__ = ["page"]
 
 PAGE = Path(__file__).with_name("README.md")
 RESULTS = Path(__file__).parent / "results"
+TOKENS = RESULTS / "tokens"
 _INTRODUCTION = """\
 # Weights as they come from memory
 
@@ -30,15 +31,32 @@ Times are the least of the turns, in milliseconds; ratios are to onnxruntime on 
 floats. *Read* is the share of a plain loop: it reads as many bytes as our weights hold, on the same threads, in turns
 with them. Weights of 8 and 4 bits in onnxruntime are MatMulNBits in blocks of 32, dense. What is smaller than the
 last-level cache of the machine may stay in it, for the loop as for the products.
-
+"""
+_REPEAT = """
 ## Repeat it
 
     python benchmarks/decode/decode_bytes.py --layers 8 --results benchmarks/decode/results/PROCESSOR.json
+    python benchmarks/decode/tokens.py --shape 110m --results benchmarks/decode/results/tokens/PROCESSOR-110m.json
+    python benchmarks/decode/tokens.py --shape 1.1b --results benchmarks/decode/results/tokens/PROCESSOR-1.1b.json
     python benchmarks/decode/page.py
+"""
+_OF_TOKENS = """
+## Tokens of decoders
+
+Decoders in the shape of Llama with random pruned weights: 110 million parameters, and 1.1 billion in the shape of
+TinyLlama. A token is a step of `Decoder.generate` behind a prompt, all ways to run a file in turns in one process.
+Times are medians of all tokens, and of first tokens (the whole prompt); ratios are to onnxruntime on the same file.
+*Read* is as above, for the least time.
+
+"""
+_OF_MEMORY = """
+Memory of a process with the decoder behind that of one without it, beside the bytes that bits and values take, and
+those of the embedding and the cache:
+
 """
 
 
-def page(documents: Sequence[Mapping[str, Any]]) -> str:
+def page(documents: Sequence[Mapping[str, Any]], of_tokens: Sequence[Mapping[str, Any]]) -> str:
     """The page."""
     first = documents[0]["rows"][0]
     gigabytes = 4e-9 * first["layers"] * first["width"] ** 2
@@ -59,12 +77,46 @@ def page(documents: Sequence[Mapping[str, Any]]) -> str:
                 share = f"{rows[sparsity, f'{name}, read']['least_ms'] / ms:.0%}"
             cells.append([f"{sparsity:.0%}", name, gigabytes_held, f"{ms:.2f}", f"{ratio:.2f}", rate, share])
         text += pages.table(("sparsity", "weights", "GB", "ms", "to onnxruntime", "GB/s", "read"), cells) + "\n"
-    return text.rstrip("\n") + "\n" + _READING
+    return text.rstrip("\n") + "\n" + _READING + _tokens(of_tokens).rstrip("\n") + "\n" + _REPEAT
+
+
+def _tokens(documents: Sequence[Mapping[str, Any]]) -> str:
+    text = _OF_TOKENS if documents else ""
+    for document in documents:
+        text += f"{pages.measured_on(document)} {document.get('note', '')}".rstrip() + "\n\n"
+        timed = [row for row in document["rows"] if "ms" in row]
+        whole = {_request(row): row for row in timed if row["name"] == "onnxruntime"}
+        cells = []
+        for row in timed:
+            other = whole[_request(row)]
+            held = f"{1e-9 * row['bytes']:.2f}" if "bytes" in row else ""
+            read = f"{row['read_ms'] / row['least_ms']:.0%}" if "read_ms" in row else ""
+            cells.append([
+                row["shape"], f"{row['sparsity']:.0%}", str(row["batch"]), str(row["prompt"]), row["name"],
+                f"{row['ms']:.2f}", f"{row['ms'] / other['ms']:.2f}", f"{1e3 * row['batch'] / row['ms']:.0f}",
+                f"{row['first_ms']:.0f}", f"{row['first_ms'] / other['first_ms']:.2f}", held, read,
+            ])  # fmt: skip
+        heads = ("decoder", "sparsity", "batch", "prompt", "weights", "ms a token", "to onnxruntime", "tokens/s",
+                 "first, ms", "to onnxruntime", "GB", "read")  # fmt: skip
+        text += pages.table(heads, cells) + "\n" if cells else ""
+        cells = [
+            [row["shape"], f"{row['sparsity']:.0%}", row["name"].partition(",")[0], f"{row['resident_mb']:.0f}",
+             f"{row['bytes'] / 2**20:.0f}", f"{row['table_mb']:.0f}", f"{row['rest_mb']:.0f}"]
+            for row in document["rows"] if "resident_mb" in row
+        ]  # fmt: skip
+        heads = ("decoder", "sparsity", "weights", "process, MiB", "weights held", "bits and values", "the rest")
+        text += _OF_MEMORY + pages.table(heads, cells) + "\n" if cells else ""
+    return text
+
+
+def _request(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("shape", "sparsity", "batch", "prompt", "threads"))
 
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(page([pages.read(path) for path in sorted(RESULTS.glob("*.json"))]), encoding="utf-8")
+    found = ([pages.read(path) for path in sorted(folder.glob("*.json"))] for folder in (RESULTS, TOKENS))
+    PAGE.write_text(page(*found), encoding="utf-8")
 
 
 if __name__ == "__main__":

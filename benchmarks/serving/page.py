@@ -19,8 +19,8 @@ PAGE = FOLDER / "README.md"
 _INTRODUCTION = """\
 # Serving with the CPU runtime
 
-How fast a session opens, what many callers get, and what requests of many lengths cost, against onnxruntime on the same
-file. Everything takes turns in one process.
+Time to open a session, throughput for many callers, and cost of requests of many lengths, compared with onnxruntime on
+the same file. All runs are interleaved in one process.
 """
 # A file of results: its section, and the columns of its table by key.
 _SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
@@ -28,9 +28,9 @@ _SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
         """
 ## Opening a session
 
-From the model, from a cache of lowered models (`packed_cache`), and in onnxruntime; the files are in the page cache.
-The least of the rounds counts; "first run" is the first request of a new session, which packs weights and may time both
-ways. The ratio is to onnxruntime's time to open.
+A session is opened from the model, from a cache of lowered models (`packed_cache`), and in onnxruntime, with the files
+in the page cache. Figures are the minimum of the rounds. "First run" is the first request of a new session, which packs
+weights and may time both ways. Ratios are relative to onnxruntime's time to open.
 """,
         {
             "model": "model", "way": "opened", "wall_ms": "ms", "median_ms": "median", "processor_ms": "processor ms",
@@ -41,8 +41,8 @@ ways. The ratio is to onnxruntime's time to open.
         """
 ## Many callers
 
-Requests per second of all callers, in units of one caller's, of time and of processor time, and percentiles of
-latencies. Each way has the best of four slices.
+Requests per second of all callers, also relative to one caller, by time and by processor time, and percentiles of
+latencies. Each row is the best of four slices.
 """,
         {
             "model": "model", "way": "who calls", "requests_per_second": "requests/s", "of_one_caller": "of one caller",
@@ -54,8 +54,9 @@ latencies. Each way has the best of four slices.
         """
 ## Lengths in rotation
 
-Mean milliseconds of a request, of the least time of each length. "Alone" are sessions of one length each. "First run"
-is the first run of a length over its best in turn, median and largest, without the length that came first.
+Mean milliseconds per request, over the minimum time of each length. "Alone" are sessions with a single length each.
+"First run" is the first run of a length relative to its minimum in rotation, median and largest, without the length
+that came first.
 """,
         {
             "case": "case", "weights": "weights", "in_turn_ms": "in turn", "alone_ms": "alone",

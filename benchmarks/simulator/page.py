@@ -19,29 +19,29 @@ FOLDER = Path(__file__).parent
 _INTRODUCTION = """\
 # The dataflow simulator
 
-Cycles on wse2 of architectures of `sift-onnx models`, original and Sparse Wide at 90 %. They are computed, and do not
-depend on the processor. {origin}
+Simulated cycles on wse2 for the architectures of `sift-onnx models`, original and Sparse Wide at 90 %. Cycles do not
+depend on the processor that computes them. {origin}
 
 ![speedup of every sparse model over itself executed dense, at batch 1 and 64](chart.svg)
 
 """
 _READING = """
 "Over itself dense" is the wide model's inference with every zero multiplied, over its inference that skips them.
-Not repeated since 2026-11-20: gpt3-medium, original, 5,633,853 cycles of inference at batch 1 and 12,310,316 at 64, and
-15,893,370 and 34,670,824 of a training step.
+gpt3-medium, original, was computed on 2026-11-20 only: inference takes 5,633,853 cycles at batch 1 and 12,310,316 at
+64, a training step 15,893,370 and 34,670,824.
 
 ## Repeat it
 
     {command}
     python benchmarks/simulator/page.py
 
-The first command also checks each report: finite, utilisation in (0, 1], no negative stalls. The second makes this page
-and its chart.
+The first command also checks each report: finite, utilisation in (0, 1], no negative stalls. The second writes this
+page and its chart.
 
-What the other scripts of this folder measure is in the documentation of the simulator:
+Results of the other scripts in this folder are on the simulator's page:
 
 - `cost.py`, time and memory, from files and from sizes: [Speed and memory](../../docs/simulator.md#speed-and-memory)
-- `figure3.py`, training steps of GPT-3 1.3B beside the paper's 3.8x:
+- `figure3.py`, training steps of GPT-3 1.3B compared with the paper's 3.8x:
   [Figure 3](../../docs/simulator.md#figure-3-right-gpt-3-13b-sparse-wide-training-step-sequence-256-batch-528)
 - `events.py`, the fast model against the event-driven one on 1,000 random products:
   [The event-driven model](../../docs/simulator.md#the-event-driven-model)

@@ -21,38 +21,38 @@ Dense against Sparse Wide at equal FLOPs on scikit-learn's digits, trained with 
 
 ![accuracy over multiply-accumulates](chart.svg)
 
-Accuracy of the written file on the test set, in %, mean ± standard deviation over {runs} seeds; in brackets, how many
-of them are above dense with the same seed:
+Test accuracy of the written file in %, mean ± standard deviation over {runs} seeds. In brackets: the number of
+seeds above dense with the same seed:
 
 {digits}
-What follows from these figures is in the [notes](notes.md); [digits.json](digits.json) has every run, those of the
-choice of rates included.
+The [notes](notes.md) discuss these figures. [digits.json](digits.json) has every run, including those that chose the
+rates.
 
-600 images to train on, shifted by up to one pixel, 300 for validation (both drawn by seed from 900), 897 to test on.
-The network has four convolutions with BatchNormalization, of w, 2w, 2w and 2w channels, and a classifier.
-`transform --wide S` keeps the first convolution and the classifier dense and takes what they cost more out of the
-others, so that all models of a width have the multiply-accumulates of the dense one to within one weight. `train`: SGD
-with Nesterov momentum 0.9, weight decay 0.0005, cosine decay, {epochs} epochs of 10 steps; SET and RigL change masks
-every 20 steps until three quarters of the training, with a drop fraction of 0.3 that decays by a cosine. Each
-configuration, dense included, has the learning rate of 0.2, 0.4, 0.8 and 1.6 that is best on validation images (mean of
-widths 2 and 4, three seeds other than those of the test).
+There are 600 training images, shifted by up to one pixel, 300 for validation (both drawn by seed from 900), and 897 for
+the test. The network has four convolutions with BatchNormalization, of w, 2w, 2w and 2w channels, and a classifier.
+`transform --wide S` keeps the first convolution and the classifier dense and reduces the budget of the others, so that
+all models of a width have the multiply-accumulates of the dense one to within one weight. `train`: SGD with Nesterov
+momentum 0.9, weight decay 0.0005, cosine decay, {epochs} epochs of 10 steps; SET and RigL change masks every 20 steps
+until three quarters of the training, with a drop fraction of 0.3 that decays by a cosine. Each configuration, dense
+included, has the learning rate of 0.2, 0.4, 0.8 and 1.6 that is best on validation images (mean of widths 2 and 4,
+three seeds other than those of the test).
 
 {sizes}
 ## Growth of a trained model
 
 The same network at w = 4, trained on digits (400 steps at 0.2), transformed with `--wide 0.75 --init embed`, and
-trained for 400 more steps at 0.2 with RigL. A second training goes on as long with the original, and a third with masks
-that stay. Test accuracy in %, over {seeds} seeds. {growth_origin}
+trained for 400 more steps at 0.2 with RigL. For comparison, the original is trained for as many steps, and so is the
+embedded model with fixed masks. Test accuracy in %, over {seeds} seeds. {growth_origin}
 
 {growth}
-A channel is in use if active weights lead into it and out of it.
+A channel is in use if it has active weights on both sides.
 
 ## Training steps on sparse kernels
 
-A step is forward, backward and SGD with momentum and weight decay, with all changes of layout; a ratio is ours divided
-by the other's, the median of rounds in which they take turns, with 2 threads. "Masked" multiplies the zeros of the same
-model, "original" is the dense model of as many multiply-accumulates in plain torch, in the faster of its two memory
-formats, "same width" the wide model without masks. {steps_origin}
+A step is forward, backward and SGD with momentum and weight decay, with all changes of layout. A ratio is our time
+divided by the other time, the median of interleaved rounds, with 2 threads. "Masked" is the same model in torch, which
+multiplies by its zeros. "Original" is the dense model with as many multiply-accumulates in torch, in the faster of its
+two memory formats. "Same width" is the wide model without masks. {steps_origin}
 
 {steps}
 ## Repeat it
@@ -64,8 +64,8 @@ Requirements beyond the extra `[train]`: `pip install scikit-learn matplotlib`.
     {steps_command}
     python benchmarks/training/page.py
 
-The first three measure, the fourth makes this page and its chart. `round_trip.py` and `mask_updates.py` of this folder
-have their figures in the [notes](notes.md).
+The first three commands measure, the fourth writes this page and its chart. Figures of `round_trip.py`,
+`mask_updates.py` and `kernel_choices.py` are in the [notes](notes.md).
 """
 
 

@@ -14,7 +14,7 @@ import pages
 
 __all__ = ["ALGORITHMS", "digits_table", "growth_table", "mean_and_spread", "sizes_table", "steps_table"]
 
-ALGORITHMS = {"static": "masks stay", "set": "SET", "rigl": "RigL"}
+ALGORITHMS = {"static": "fixed masks", "set": "SET", "rigl": "RigL"}
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:

@@ -28,6 +28,8 @@ _UNLISTED = "How-to"
 # A fence that names its file, as document_blocks.py has it.
 _NAMED_FENCE = re.compile(r"^```(\w+) ([\w./-]+)$", re.MULTILINE)
 
+# GitHub wants a pipe escaped in a table's code; Python-Markdown takes it as it is, and shows a backslash.
+_CODE_WITH_PIPE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|exc):`(~?)([\w.]+)`")
 
 
@@ -78,17 +80,21 @@ def _copy(path: Path) -> None:
     target = SOURCE / path.relative_to(ROOT)
     target.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".md":
-        target.write_text(_NAMED_FENCE.sub(r'```\1 title="\2"', path.read_text(encoding="utf-8")), encoding="utf-8")
+        text = _NAMED_FENCE.sub(r'```\1 title="\2"', path.read_text(encoding="utf-8"))
+        lines = [_pipes_bare(line) if line.startswith("|") else line for line in text.split("\n")]
+        target.write_text("\n".join(lines), encoding="utf-8")
     else:
         shutil.copyfile(path, target)
+
+
+def _pipes_bare(row: str) -> str:
+    return _CODE_WITH_PIPE.sub(lambda code: code[0].replace("\\|", "|"), row)
 
 
 def _copy_module(path: Path, target: Path) -> None:
     """Copy a module; in its docstrings, what Sphinx's roles mark becomes code, as Markdown has it."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    text = _ROLE.sub(
-        lambda found: f"`{found[2].rpartition('.')[2] if found[1] else found[2]}`", path.read_text("utf-8")
-    )
+    text = _ROLE.sub(_as_code, path.read_text("utf-8"))
     target.write_text(text.replace("``", "`"), encoding="utf-8")
 
 

@@ -47,7 +47,7 @@ class Rewritten(Generic[Report]):
         return str(self.report)
 
     def __repr__(self) -> str:
-        return f"Rewritten(model=<Model>, report={self.report!r})"
+        return f"Rewritten(model={self.model!r}, report={self.report!r})"
 
     def _repr_html_(self) -> str | None:
         return self.report._repr_html_()

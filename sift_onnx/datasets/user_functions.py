@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-from sift_onnx.errors import UsageError
+from sift_onnx.errors import UsageError, listing
 from sift_onnx.plugins import first_line, load_file
 
 __all__ = ["load_function"]
@@ -34,5 +35,7 @@ def load_function(spec: str, option: str) -> Callable[..., Any]:
         raise UsageError(f"{option} {spec!r}: the file does not load: {first_line(error)}") from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise UsageError(f"{option} {spec!r}: {file} has no function {name!r}")
+        own = [n for n, v in vars(module).items() if isinstance(v, FunctionType) and v.__module__ == module.__name__]
+        there = f"; it has {listing(own)}" if own else ""
+        raise UsageError(f"{option} {spec!r}: {file} has no function {name!r}{there}")
     return function  # type: ignore[no-any-return]

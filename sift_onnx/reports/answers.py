@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sift_onnx.errors import listing
 from sift_onnx.records.benchmark import BenchmarkReport, BenchmarkRun
 from sift_onnx.records.evaluation import EvaluationReport
 from sift_onnx.records.record import Record
@@ -70,7 +69,7 @@ def _cost(documents: Sequence[Document[TransformReport]]) -> Iterator[Answer]:
         yield Answer(
             topic="cost",
             figure=what,
-            detail=f"{name}: {before:,} before, {after:,} after; {totals.search_space:,} weights under masks.",
+            detail=f"{name}: {before:,} before, {after:,} after; {totals.search_space:,} masked weights.",
         )
 
 
@@ -81,7 +80,10 @@ def _accuracy(documents: Sequence[Document[TrainReport]]) -> Iterator[Answer]:
         return
     dense, best = gain
     rivals = sum(not g.dense and g.steps == best.steps for g in groups)
-    runs = f"means of {len(dense.values)} and {len(best.values)} runs" if len(best.values) > 1 else "one run each"
+    of_dense, of_best = len(dense.values), len(best.values)
+    runs = f"means of {of_dense} and {of_best} runs"
+    if of_dense == of_best:
+        runs = f"means of {of_best} runs each" if of_best > 1 else "one run each"
     chosen = f", the best of {rivals} with masks" if rivals > 1 else ""
     equal = dense.steps == best.steps
     steps = f"{dense.steps:,} steps each" if equal else f"{best.steps:,} and {dense.steps:,} steps"
@@ -108,7 +110,8 @@ def _evaluated(report: EvaluationReport) -> Iterator[Answer]:
             topic="accuracy",
             figure=text,
             detail=(
-                f"{model} against {baseline}, on {listing(backends, 3)}; {report.examples:,} examples of {report.data}."
+                f"{model} against {baseline} on {' and '.join(backends)}; "
+                f"{report.examples:,} examples of {report.data}."
             ),
         )
 
@@ -138,7 +141,7 @@ def _compared(report: BenchmarkReport, run: BenchmarkRun, other: BenchmarkRun, t
         figure=f"{how} {than}" if how != "as fast" else f"as fast {than.replace('than', 'as', 1)}",
         detail=(
             f"{run.label}: {_ms(run)}; {other.label}: {_ms(other)}. Batch {run.batch}, "
-            f"{run.threads} thread{'s' * (run.threads != 1)}, measured in turns."
+            f"{run.threads} thread{'s' * (run.threads != 1)}, interleaved."
         ),
     )
 
@@ -150,18 +153,18 @@ def _ms(run: BenchmarkRun) -> str:
 def _simulated(report: SimulationReport) -> Iterator[Answer]:
     speedup = report.speedup
     what = "a training step" if report.training else "inference"
-    for key, than in (("vs_dense_original", "than the dense original"), ("vs_dense_wide", "than with its zeros")):
+    for key, than in (
+        ("vs_dense_original", "than the dense original"),
+        ("vs_dense_wide", "than with its zeros multiplied"),
+    ):
         value: float | None = getattr(speedup, key)
         if value is None:
             continue
         low, high = getattr(speedup.bands, key) or (value, value)
-        band = f" {low:.2f} to {high:.2f} times its speed, by what is not published of it." if low != high else ""
+        band = f"; {low:.2f} to {high:.2f} times as fast over unpublished parameters" if low != high else ""
         how = factor_text(1 / value)
         yield Answer(
             topic="simulated",
             figure=f"{how} {than}" if how != "as fast" else f"as fast {than.replace('than', 'as', 1)}",
-            detail=(
-                f"{Path(report.model).name}, {what} at batch {report.batch} on a model of the machine "
-                f"{report.preset}.{band}"
-            ),
+            detail=(f"{Path(report.model).name}, {what} at batch {report.batch} on a model of {report.preset}{band}."),
         )

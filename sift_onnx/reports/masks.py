@@ -60,4 +60,4 @@ def totals_lines(report: TransformReport) -> Iterator[str]:
         )
     yield f"non-zeros        {totals.nnz_before:,} -> {totals.nnz_after:,}"
     widths = f"; widths times {report.width_factor:.4f}" if report.width_factor not in (None, 1) else ""
-    yield f"search space     {totals.search_space:,} weights under masks{widths}"
+    yield f"search space     {totals.search_space:,} masked weights{widths}"

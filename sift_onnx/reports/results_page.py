@@ -92,8 +92,14 @@ def _heading(document: Document[Record]) -> str:
 
 
 def _overview(documents: Sequence[Document[Record]]) -> Markup:
-    rows = [(d.model, _verb(d), _finding(d.data), Path(d.path).name) for d in documents]
+    rows = [(_models(d), _verb(d), _finding(d.data), Path(d.path).name) for d in documents]
     return table_html(Table.of("Results", "<model|<verb|<finding|<file", rows))
+
+
+def _models(document: Document[Record]) -> str:
+    if isinstance(document.data, (BenchmarkReport, EvaluationReport)):
+        return listing(list(dict.fromkeys(run.model for run in document.data.runs)), 2)
+    return document.model
 
 
 def _verb(document: Document[Record]) -> str:

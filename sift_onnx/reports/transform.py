@@ -99,7 +99,7 @@ def _parts(parts: Sequence[Part]) -> str:
 
 def _pinned(entries: Sequence[Pinned]) -> FittingTable:
     columns = "<size|<layers|<share of MACs|<why|<node|<operator"
-    table = FittingTable(columns, title="Sizes that stay as they are", spare=("operator", "share of MACs"))
+    table = FittingTable(columns, title="Sizes that cannot grow", spare=("operator", "share of MACs"))
     for entry in entries:
         layers = listing(entry.layers, 3)
         table.add_row(str(entry.size), layers, f"{entry.macs_share:.1%}", entry.reason, entry.node, entry.op)

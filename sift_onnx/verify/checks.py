@@ -168,7 +168,8 @@ def _verdict(finding: str, detail: str) -> tuple[None, str]:
 
 def _summary(model: onnx.ModelProto) -> str:
     opsets = ", ".join(f"{full_domain(entry.domain)} {entry.version}" for entry in model.opset_import)
-    return f"{len(model.graph.node)} nodes, IR version {model.ir_version}, opset {opsets}"
+    nodes = len(model.graph.node)
+    return f"{nodes} node{'s' * (nodes != 1)}, IR version {model.ir_version}, opset {opsets}"
 
 
 def _onnx_checker(path: Path, model: Model) -> tuple[None, str]:

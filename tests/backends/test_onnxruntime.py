@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.backends.base import CompileOptions, get_backend
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError, UsageError
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -151,3 +152,25 @@ def test_open_axes_that_are_written_as_zeros_are_named_in_the_error():
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
     with pytest.raises(BackendError, match=r"input 'x' is declared as 0,4: give open axes names \(dim_param\)$"):
         compile_model(model).run({"x": X})
+
+
+def test_a_table_that_is_only_looked_up_in_is_not_copied():
+    """An embedding may be a large part of a model."""
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    stored = onnx.TensorProto(name="table", data_type=onnx.TensorProto.FLOAT, dims=table.shape)
+    stored.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "elsewhere"), ("offset", "0"), ("length", str(table.nbytes))):
+        stored.external_data.add(key=key, value=value)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Gather", ["table", "ids"], ["rows"])],
+        "lookup",
+        [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])],
+        [onnx.helper.make_tensor_value_info("rows", onnx.TensorProto.FLOAT, ["n", 3])],
+        [stored],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    program = OnnxRuntimeProgram(model, CompileOptions(1), {"table": table})
+    ids = np.array([3, 1])
+    np.testing.assert_array_equal(program.run({"ids": ids})["rows"], table[ids])
+    table += 100
+    np.testing.assert_array_equal(program.run({"ids": ids})["rows"], table[ids])

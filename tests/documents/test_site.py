@@ -40,6 +40,7 @@ def test_the_site_has_everything_and_a_broken_link_is_an_error() -> None:
             if not inspect.ismodule(getattr(importlib.import_module(name), public)):
                 assert f'id="{pages.place_of(name, public)}"' in text, f"{name}.{public}"
         assert not re.search(r":(?:func|class|meth|mod|data):|`~", text)
+    assert "auto|none|bn-relu|relu|gelu" in (SITE / "docs" / "transform.html").read_text(encoding="utf-8")
     for verb in VERBS:
         assert f">{verb}" in (SITE / "reference" / "verbs" / f"{verb}.html").read_text(encoding="utf-8")
 

@@ -83,14 +83,14 @@ HOSTS: dict[str, list[str]] = {
     "qonnx": ADAPTED,
     "olive": [name for name in ADAPTED if name != "insert-batch-norm"],
 }
-# Tools that stand before or behind a pass, and the orders.
+# Tools that run before or after a pass, and the orders.
 TOOLS: dict[str, list[str]] = {
-    "onnxslim": ["before", "behind"],
-    "onnxsim": ["before", "behind"],
-    "onnxoptimizer": ["before", "behind"],
-    "onnxruntime": ["before", "behind"],
-    "quantize_static": ["behind"],
-    "quantize_dynamic": ["behind"],
+    "onnxslim": ["before", "after"],
+    "onnxsim": ["before", "after"],
+    "onnxoptimizer": ["before", "after"],
+    "onnxruntime": ["before", "after"],
+    "quantize_static": ["after"],
+    "quantize_dynamic": ["after"],
 }
 
 

@@ -1,4 +1,4 @@
-"""Every pass before and behind tools that rewrite files: outputs stay, masks are found or said to be lost."""
+"""Every pass before and after tools that rewrite files: outputs stay, masks are found or reported as lost."""
 
 from __future__ import annotations
 

@@ -211,6 +211,8 @@ def test_a_sparsity_out_of_range_is_refused(sparsity: float | str) -> None:
 def test_sparsity_is_the_decimal_that_was_written() -> None:
     assert exact_sparsity(0.9) == Fraction(9, 10)
     assert exact_sparsity("0.95") == Fraction(19, 20)
+    with pytest.raises(UsageError, match=r"less than 1; write 0\.9 for 90 %$"):
+        exact_sparsity(90)
 
 
 def test_transform_gives_the_kind_of_model_that_it_was_given(tmp_path: Path) -> None:

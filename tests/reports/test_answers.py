@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from msgspec import convert
 
 from sift_onnx.records.evaluation import EvaluationReport, EvaluationRun, MetricDifference
 from sift_onnx.records.train import TrainReport
-from sift_onnx.reports.answers import answers, factor_text
+from sift_onnx.reports.answer_table import answer_table
+from sift_onnx.reports.answers import Answer, answers, factor_text
 from sift_onnx.reports.documents import Document, read_document
+from sift_onnx.reports.plain_console import PlainConsole
 from sift_onnx.reports.results_page import results_page
 from sift_onnx.reports.trained_models import Group, best_gain
 
@@ -38,7 +41,7 @@ def test_accuracy_is_compared_at_equal_cost_over_repetitions() -> None:
     (answer,) = answers(documents)
     assert (answer.topic, answer.figure) == ("accuracy", "+4.00 points")
     assert "wide 75% rigl: 95.00%" in answer.detail
-    assert "means of 2 and 2 runs" in answer.detail
+    assert "means of 2 runs each" in answer.detail
 
 
 def test_a_loss_is_said_as_plainly_as_a_gain() -> None:
@@ -59,6 +62,21 @@ def test_latency_names_both_baselines_and_where_each_ran() -> None:
     assert any(
         "than the dense original" in answer.figure or "as the dense original" in answer.figure for answer in found
     )
+
+
+def test_a_narrow_terminal_shows_answers_whole_and_sends_no_control_characters() -> None:
+    detail = (
+        "resnet18-wide.onnx on cpu: 46.3 ms; \x1b[2J.onnx on onnxruntime: 28.6 ms. Batch 1, 2 threads, interleaved."
+    )
+    console = PlainConsole(width=48, file=io.StringIO())
+    for part in answer_table([Answer(topic="latency", figure="1.71x slower than the dense original", detail=detail)]):
+        console.print(part)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= 48
+    shown = " ".join(text.split())
+    assert shown.startswith("latency 1.71x slower than the dense original resnet18-wide.onnx on cpu: 46.3 ms;")
+    assert shown.endswith("Batch 1, 2 threads, interleaved.")
+    assert "\x1b" not in text
 
 
 def test_repeated_results_are_said_once() -> None:

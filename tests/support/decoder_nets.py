@@ -120,6 +120,14 @@ class DecoderNet(SparseNet):
         weights = self.op("Softmax", self.op("Add", scores, mask), axis=-1)
         return str(self.op("MatMul", weights, self.repeated(values)))
 
+    def attended_below_a_cap(self, layer: int, q: str, k: str, v: str, mask: str) -> str:
+        """Scores that are capped before they are masked, as Gemma has them."""
+        keys, values = self.appended(layer, k, v)
+        scores = self.op("MatMul", q, self.op("Transpose", self.repeated(keys), perm=[0, 1, 3, 2]))
+        capped = self.op("Tanh", self.op("Div", self.op("Mul", scores, self.constant(0.25)), self.constant(2.0)))
+        masked = self.op("Add", self.op("Mul", capped, self.constant(2.0)), mask)
+        return str(self.op("MatMul", self.op("Softmax", masked, axis=-1), self.repeated(values)))
+
     def attended_by_torch(self, layer: int, q: str, k: str, v: str, mask: str) -> str:
         """The same as torch writes it: a root of the scale on either side, keys turned as one batch of matrices."""
         keys, values = (self.repeated(part) for part in self.appended(layer, k, v))
@@ -186,6 +194,13 @@ def torch_17() -> DecoderNet:
     return _one_layer(net, net.added_mask())
 
 
+def capped() -> DecoderNet:
+    """As :func:`torch_17`, with scores that are capped."""
+    net = DecoderNet(17)
+    net.attended = net.attended_below_a_cap  # type: ignore[method-assign]
+    return _one_layer(net, net.added_mask())
+
+
 def torch_23() -> DecoderNet:
     """As torch's exporter writes it at opset 23: angles are computed, and keys concatenated, before the operators."""
     net = DecoderNet(23)
@@ -233,8 +248,8 @@ def gpt2(opset: int = 17) -> DecoderNet:
     return net.ends(net.op("LayerNormalization", x, net.scale_of(), net.weight(WIDTH, fan_in=9), axis=-1))
 
 
-def genai(opset: int = 17) -> DecoderNet:
-    """com.microsoft's operators, as onnxruntime-genai's builder writes them."""
+def genai(opset: int = 17, **attributes: float) -> DecoderNet:
+    """com.microsoft's operators, as onnxruntime-genai's builder writes them; more attributes of its attention."""
     net = DecoderNet(opset)
     cos, sin = net.tables()
     total = net.op("Cast", net.op("Squeeze", net.size(net.attention_mask, 1)), to=onnx.TensorProto.INT32)
@@ -250,7 +265,7 @@ def genai(opset: int = 17) -> DecoderNet:
             onnx.helper.make_node(
                 "GroupQueryAttention", [q, k, v, *net.pasts[layer], last, total, cos, sin],
                 [made, *(net.present(layer, kind) for kind in ("key", "value"))], name=made, domain="com.microsoft",
-                num_heads=HEADS, kv_num_heads=KV_HEADS, do_rotary=1, rotary_interleaved=0,
+                num_heads=HEADS, kv_num_heads=KV_HEADS, do_rotary=1, rotary_interleaved=0, **attributes,
             )
         )  # fmt: skip
         h, x = skip_norm(net, x, net.linear(made, WIDTH))
@@ -270,8 +285,8 @@ def skip_norm(net: DecoderNet, x: str, more: str, is_last: bool = False) -> tupl
     return name, outputs[-1]
 
 
-def opset23() -> DecoderNet:
-    """Standard operators of opset 23: RMSNormalization, RotaryEmbedding, Attention with a cache."""
+def opset23(**attributes: float) -> DecoderNet:
+    """Operators of opset 23: RMSNormalization, RotaryEmbedding, Attention with a cache; more attributes of the last."""
     net = DecoderNet(23)
     cos, sin = net.tables()
     positions, x, mask = net.positions(), net.embedded(), net.visible()
@@ -284,7 +299,7 @@ def opset23() -> DecoderNet:
         net._nodes.append(
             onnx.helper.make_node(
                 "Attention", [q, k, v, mask, *net.pasts[layer]],
-                [made, *(net.present(layer, kind) for kind in ("key", "value"))], name=made,
+                [made, *(net.present(layer, kind) for kind in ("key", "value"))], name=made, **attributes,
             )
         )  # fmt: skip
         x = net.op("Add", x, net.linear(net.joined(made), WIDTH))

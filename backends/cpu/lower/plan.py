@@ -207,10 +207,25 @@ def _settle(
     while True:
         kept = needed(groups, graph)
         parts = partition(kept, graph.outputs)
-        refused = _unsized(graph, parts) or _carried_out(parts) or _unprofitable(graph, parts, dims, setting)
+        refused = (
+            _circular(kept, parts)
+            or _unsized(graph, parts)
+            or _carried_out(parts)
+            or _unprofitable(graph, parts, dims, setting)
+        )
         if not refused:
             return kept, parts
         groups = [given_up(graph, group, refused[group.nodes]) if group.nodes in refused else group for group in groups]
+
+
+def _circular(kept: Sequence[NodeGroup], parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Attentions that wait for what is made of their own cache, so that no part has them."""
+    placed = {id(group) for part in parts for group in part.groups}
+    return {
+        group.nodes: "what it adds to its scores is made of its own cache"
+        for group in kept
+        if id(group) not in placed and group.step is not None and group.step.cache is not None
+    }
 
 
 def _unprofitable(

@@ -146,6 +146,8 @@ def _size(dim: Dim, sizes: Sizes) -> int:
     match dim:
         case ("product", int(factor), *symbols):
             return factor * math.prod(_size(symbol, sizes) for symbol in symbols)
+        case ("sum", int(number), *symbols):
+            return number + sum(_size(symbol, sizes) for symbol in symbols)
         case ("quotient", total, part):
             return _size(total, sizes) // max(_size(part, sizes), 1)
         case ("broadcast", first, second):

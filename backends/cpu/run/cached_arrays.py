@@ -17,11 +17,12 @@ from sift_onnx.backends.lowering.dims import bound
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart
 from sift_onnx.errors import UsageError
 
-__all__ = ["CacheArrays", "cache_arrays", "prepared_rows"]
+__all__ = ["CacheArrays", "SharedArrays", "cache_arrays", "prepared_rows"]
 
 Array = npt.NDArray[Any]
-# Past keys and values, those after the run, the tokens of each sequence's past, the mask.
-CacheArrays = tuple[Array, Array, Array, Array, Array | None, Array | None]
+# Past keys and values, those after the run, the tokens of each sequence's past and those that count, the mask.
+CacheArrays = tuple[Array, Array, Array | None, Array | None, Array | None, Array | None, Array | None]
+_Lengths = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]
 
 
 def prepared_rows(
@@ -89,7 +90,7 @@ def cache_arrays(
     scores: tuple[int, int, int],
     new_array: Callable[[tuple[int, ...]], Array],
     into: Mapping[str, Array],
-    masks: dict[tuple[MaskPart, ...], Array],
+    shared: SharedArrays,
 ) -> CacheArrays:
     """The arrays of one step's cache.
 
@@ -99,7 +100,7 @@ def cache_arrays(
         scores: sequences, heads and new tokens.
         new_array: makes what the step writes.
         into: arrays of the caller's for it, by name; they may hold the past already, where they begin as it does.
-        masks: that this run has made before.
+        shared: what other steps of this run have made.
 
     Raises:
         UsageError: the cache or a mask does not fit the tokens.
@@ -112,31 +113,89 @@ def cache_arrays(
             f"the caches {names.past_keys!r} and {names.past_values!r} are {list(past_keys.shape)} and "
             f"{list(past_values.shape)}, for {sequences} sequences"
         )
-    total, past_of = past + tokens, None
-    if names.lengths:
-        total = max(past, int(values[names.total].reshape(-1)[0]))
-        past_of = _past_of(values, names.lengths, names.total, tokens)
-        if past_of.size and (int(past_of.max()) > past or int(past_of.max()) + tokens > total):
-            raise UsageError(
-                f"{names.lengths!r} says that a sequence has {int(past_of.max())} tokens before the run; its cache "
-                f"{names.past_keys!r} has {past}"
-            )
-    made = [
-        _target(name, (*array.shape[:2], total, array.shape[3]), into, new_array)
+    total, past_of, ends_of = shared.lengths(names, values, past, tokens)
+    made: list[Array | None] = [
+        _target(name, (*array.shape[:2], total, array.shape[3]), into, new_array) if name else None
         for name, array in ((names.keys, past_keys), (names.values, past_values))
     ]
     mask = None
     if names.masks:
-        mask = masks.get(names.masks)
-        if mask is None:
-            mask = masks[names.masks] = _mask(names.masks, values)
+        mask = shared.mask(names.masks, values)
         fits = all(size in (1, full) for size, full in zip(mask.shape[:3], scores, strict=True))
         if not fits or mask.shape[3] != total:
             raise UsageError(
                 f"a mask of attention is {list(mask.shape)}, and the scores are {[*scores, total]}: the cache "
                 f"{names.past_keys!r} has {past} tokens, and the run {tokens} new ones"
             )
-    return _rows(past_keys), _rows(past_values), made[0], made[1], past_of, mask
+    return _rows(past_keys), _rows(past_values), made[0], made[1], past_of, ends_of, mask
+
+
+class SharedArrays:
+    """Masks and lengths of one run: layers have them in common."""
+
+    def __init__(self) -> None:
+        """Nothing is made yet."""
+        self._masks: dict[tuple[MaskPart, ...], Array] = {}
+        self._lengths: dict[tuple[object, ...], _Lengths] = {}
+
+    def mask(self, parts: tuple[MaskPart, ...], values: Mapping[str, Array]) -> Array:
+        """What is added to scores, of four axes."""
+        found = self._masks.get(parts)
+        if found is None:
+            found = self._masks[parts] = _mask(parts, values)
+        return found
+
+    def lengths(self, names: CacheNames, values: Mapping[str, Array], past: int, tokens: int) -> _Lengths:
+        """Tokens after the run, and those of each sequence's past and end where they differ.
+
+        Raises:
+            UsageError: they do not fit a cache of ``past`` tokens and ``tokens`` new ones.
+        """
+        key = (names.lengths, names.total, names.starts, names.ends, not names.keys, past, tokens)
+        found = self._lengths.get(key)
+        if found is None:
+            found = self._lengths[key] = _lengths(names, values, past, tokens)
+        return found
+
+
+def _lengths(names: CacheNames, values: Mapping[str, Array], past: int, tokens: int) -> _Lengths:
+    if not names.keys:
+        if not past:
+            raise UsageError(f"the cache {names.past_keys!r} has no tokens, and nothing is added to it")
+        return past, None, None
+    if names.starts:
+        return (past, *_fixed_places(names, values, tokens, past))
+    if not names.lengths:
+        return past + tokens, None, None
+    total = max(past, int(values[names.total].reshape(-1)[0]))
+    past_of = _past_of(values, names.lengths, names.total, tokens)
+    if past_of.size and (int(past_of.max()) > past or int(past_of.max()) + tokens > total):
+        raise UsageError(
+            f"{names.lengths!r} says that a sequence has {int(past_of.max())} tokens before the run; its cache "
+            f"{names.past_keys!r} has {past}"
+        )
+    return total, past_of, None
+
+
+def _fixed_places(
+    names: CacheNames, values: Mapping[str, Array], tokens: int, room: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+    """Where the new tokens of each sequence are written in a cache that has ``room``, and how many count."""
+    starts = values[names.starts].reshape(-1).astype(np.int64)
+    if starts.size and (int(starts.min()) < 0 or int(starts.max()) + tokens > room):
+        raise UsageError(
+            f"{names.starts!r} writes {tokens} tokens at positions {starts.tolist()}; the cache {names.past_keys!r} "
+            f"has room for {room}"
+        )
+    if not names.ends:
+        return starts, np.full_like(starts, room)
+    ends = values[names.ends].reshape(-1).astype(np.int64)
+    if ends.size and (int(ends.min()) < tokens or int(ends.max()) > room):
+        raise UsageError(
+            f"{names.ends!r} says that {ends.tolist()} tokens count, of {tokens} new ones and a cache "
+            f"{names.past_keys!r} of {room}"
+        )
+    return starts, ends
 
 
 def _target(
@@ -162,7 +221,9 @@ def _mask(parts: Sequence[MaskPart], values: Mapping[str, Array]) -> Array:
     for part in parts:
         array = values[part.name]
         if array.dtype == np.bool_:
-            array = np.where(array, np.float32(0), np.float32(part.hidden))
+            array = np.where(array != part.hides, np.float32(0), np.float32(part.hidden))
+        if part.heads and array.ndim == 3 and array.shape[0] != 1:
+            array = array.reshape(-1, part.heads, *array.shape[1:])
         total = array if total is None else total + array
     assert total is not None
     return np.ascontiguousarray(total.reshape((*(1,) * (4 - total.ndim), *total.shape)), np.float32)

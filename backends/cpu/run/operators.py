@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winograd
@@ -157,44 +158,29 @@ def build_attention(
     """
     if mask is not None:
         mask = _mask_sizes(spec, mask, (sequences, spec.heads, tokens, tokens))
-    queries, keys, values = channels
-    return _kernels.Attention(
-        sequences=sequences,
-        tokens=tokens,
-        heads=spec.heads,
-        depth=spec.depth,
-        value_depth=spec.value_depth,
-        scale=spec.scale,
-        queries=queries,
-        keys=keys,
-        values=values,
-        mask=mask,
-        nan_to_zero=spec.nan_to_zero,
-        layout=layout,
-        isa=isa,
-    )
+    return _kernels.Attention(**_heads(spec, sequences, tokens, channels), mask=mask, layout=layout, isa=isa)
 
 
 def build_cached_attention(
     spec: CachedAttention, sequences: int, tokens: int, channels: Sequence[tuple[int, int]], isa: str
 ) -> _kernels.Op:
     """As :func:`build_attention`, with a cache and masks that come with each run."""
-    queries, keys, values = channels
     return _kernels.CachedAttention(
-        sequences=sequences,
-        tokens=tokens,
-        heads=spec.heads,
-        key_heads=spec.key_heads,
-        depth=spec.depth,
-        value_depth=spec.value_depth,
-        scale=spec.scale,
-        queries=queries,
-        keys=keys,
-        values=values,
-        is_causal=spec.is_causal,
-        nan_to_zero=spec.nan_to_zero,
-        isa=isa,
-    )
+        **_heads(spec, sequences, tokens, channels), key_heads=spec.key_heads, appends=spec.appends,
+        is_causal=spec.is_causal, window=spec.window, softcap=spec.softcap, isa=isa,
+    )  # fmt: skip
+
+
+def _heads(
+    spec: Attention | CachedAttention, sequences: int, tokens: int, channels: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    """What either attention is told of its operands."""
+    queries, keys, values = channels if len(channels) > 1 else (*channels, (0, 0), (0, 0))
+    return {
+        "sequences": sequences, "tokens": tokens, "heads": spec.heads, "depth": spec.depth,
+        "value_depth": spec.value_depth, "scale": spec.scale, "queries": queries, "keys": keys, "values": values,
+        "nan_to_zero": spec.nan_to_zero,
+    }  # fmt: skip
 
 
 def _mask_sizes(spec: Attention, mask: tuple[int, ...], scores: tuple[int, int, int, int]) -> tuple[int, int, int, int]:

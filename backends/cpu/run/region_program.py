@@ -18,7 +18,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, is_scaled, moves_channels
-from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, cache_arrays, prepared_rows
+from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, SharedArrays, cache_arrays, prepared_rows
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
 from sift_onnx.backends.cpu.run.quantized_operators import build_quantized
@@ -43,7 +43,7 @@ from sift_onnx.backends.lowering.specs import (
     Reshaped,
     result_dims,
 )
-from sift_onnx.backends.lowering.specs.decoding import CachedAttention, MaskPart
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -172,16 +172,16 @@ class RegionProgram:
                 at += float(took)
         if self._unpacked:
             self._release()
-        return [*outputs, *(array for cache in caches for array in cache[2:4])]
+        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
 
     def _caches(self, values: Mapping[str, Array], prepared: _Prepared, into: Mapping[str, Array]) -> list[CacheArrays]:
-        masks: dict[tuple[MaskPart, ...], Array] = {}
+        shared = SharedArrays()
 
         def new_array(sizes: tuple[int, ...]) -> Array:
             return self._output(sizes, DType.FLOAT32)
 
         return [
-            cache_arrays(names, values, scores, new_array, into, masks)
+            cache_arrays(names, values, scores, new_array, into, shared)
             for names, scores in zip(self.region.caches, prepared.scores, strict=True)
         ]
 

@@ -311,7 +311,7 @@ class _Scheduler:
         """Queries, keys and values of the new tokens are read in planes; a cache has no layout."""
         operands, channels = [], []
         sizes: Sizes = ()
-        for position in range(3):
+        for position in range(len(step.inputs)):
             view = of_tokens(self._view(step, position))
             sizes = sizes or view.dims
             whole, first = view.within_rows()

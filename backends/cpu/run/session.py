@@ -17,6 +17,7 @@ import onnx
 import onnxruntime as ort
 
 from sift_onnx.backends.base import CompileOptions, Placement, refuse_copies
+from sift_onnx.backends.cpu.run.io_binding import IOBinding
 from sift_onnx.backends.cpu.run.pool import ThreadPool
 from sift_onnx.backends.cpu.run.program import CpuProgram, ModelMetadata
 from sift_onnx.backends.cpu.run.session_options import check_providers, check_run_options, session_settings
@@ -182,6 +183,30 @@ class InferenceSession:
 
         threading.Thread(target=work, name="sift-onnx-run").start()
 
+    def io_binding(self) -> IOBinding:
+        """Nothing bound yet; for :meth:`run_with_iobinding`."""
+        return IOBinding([spec.name for spec in self._program.inputs], self._output_names)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: ort.RunOptions | None = None) -> None:
+        """A run on what is bound; its outputs are where they are bound, and in ``iobinding.get_outputs()``.
+
+        Caches are written right there, and where their past lies in the same memory, nothing but what is new.
+
+        Args:
+            iobinding: made by :meth:`io_binding`.
+            run_options: as of :meth:`run`.
+
+        Raises:
+            UsageError: as of :meth:`run`; or no output is bound, or memory that does not fit.
+            BackendError: the run failed.
+        """
+        check_run_options(run_options)
+        if not iobinding.outputs:
+            raise UsageError("no output is bound; name those that are wanted by `bind_output`")
+        caches = self._program.caches
+        into = {name: array for name, array in iobinding.outputs.items() if array is not None and name in caches}
+        iobinding.take(self._results(iobinding.inputs, into))
+
     def _checked(self, output_names: Sequence[str] | None, input_feed: Mapping[str, npt.NDArray[Any]]) -> Sequence[str]:
         """The outputs that are asked for, once all names and arrays have been looked at."""
         known = self._output_names
@@ -197,13 +222,18 @@ class InferenceSession:
         return names
 
     def _outputs(self, names: Sequence[str], input_feed: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        if self._events is None:
-            outputs = self._program.run(input_feed)
-        else:
-            outputs, times = self._program.run_timed(input_feed)
-            with self._lock:
-                self._events.extend(trace_events(times))
+        outputs = self._results(input_feed, {})
         return [outputs[name] for name in names]
+
+    def _results(
+        self, feeds: Mapping[str, npt.NDArray[Any]], into: Mapping[str, npt.NDArray[Any]]
+    ) -> dict[str, npt.NDArray[Any]]:
+        if self._events is None:
+            return self._program.run(feeds, into)
+        outputs, times = self._program.run_timed(feeds)
+        with self._lock:
+            self._events.extend(trace_events(times))
+        return outputs
 
     def __reduce__(self) -> NoReturn:
         refuse_copies("a session")

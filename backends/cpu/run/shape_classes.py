@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 __all__ = ["ShapeClass", "shape_class"]
 
@@ -15,7 +16,13 @@ def shape_class(shapes: Iterable[tuple[int, ...]]) -> ShapeClass:
     Each size is rounded down to a power of two, or to one and a half of one: 1, 2, 3, 4, 6, 8, 12, 16, 24. So sizes of
     a class differ by less than a half, and twelve images, from which on they are in the lanes, begin a class.
     """
-    return tuple(tuple(_rounded_down(size) for size in shape) for shape in shapes)
+    return tuple(map(_of_one, shapes))
+
+
+# The caches of a decoder have one shape.
+@lru_cache
+def _of_one(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(_rounded_down, shape))
 
 
 def _rounded_down(size: int) -> int:

@@ -90,9 +90,9 @@ def group_query_attention(node: NodeView) -> tuple[Step, ...]:
     """com.microsoft's GroupQueryAttention in float32: sequences of any lengths, with or without rotation."""
     heads, key_heads = int(node.attribute("num_heads", 0)), int(node.attribute("kv_num_heads", 0))
     for name, default in (
-        ("local_window_size", -1), ("softcap", 0.0), ("smooth_softmax", 0), ("qk_output", 0), ("k_quant_type", "NONE"),
+        ("smooth_softmax", 0), ("qk_output", 0), ("k_quant_type", "NONE"), ("v_quant_type", "NONE"),
     ):  # fmt: skip
-        if node.attribute(name, default) not in (default, "", 0 if default == -1 else default):
+        if node.attribute(name, default) not in (default, ""):
             raise NotLowered(f"no kernel for {name}={node.attribute(name)!r}")
     for position, what in ((9, "positions"), (10, "a bias of scores"), (11, "a sink")):
         if node.input(position):
@@ -129,7 +129,11 @@ def group_query_attention(node: NodeView) -> tuple[Step, ...]:
             steps.append(_made(node, spec, (operands[place], *names), turned))
             operands[place] = turned
     scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(depth)
-    spec_of = CachedAttention(heads, key_heads, depth, depth, scale, is_causal=True, is_parted=False)
+    window = max(int(node.attribute("local_window_size", -1)), 0)
+    softcap = float(node.attribute("softcap", 0.0))
+    spec_of = CachedAttention(
+        heads, key_heads, depth, depth, scale, is_causal=True, window=window, softcap=softcap, is_parted=False
+    )
     cache = CacheNames(node.input(3), node.input(4), keys, values, lengths=lengths, total=total)
     return (*steps, _made(node, spec_of, tuple(operands), output, cache))
 
@@ -140,8 +144,14 @@ def attention(node: NodeView) -> tuple[Step, ...]:
         raise NotLowered("no kernel without a cache")
     if node.input(6):
         raise NotLowered("no kernel with numbers of keys as an operand")
-    if float(node.attribute("softcap", 0.0)) or int(node.attribute("softmax_precision", 1)) != 1:
-        raise NotLowered("it caps its scores, or has another precision")
+    if int(node.attribute("softmax_precision", 1)) != 1:
+        raise NotLowered(f"no kernel for softmax_precision={node.attribute('softmax_precision')!r}")
+    is_causal = bool(node.attribute("is_causal", 0))
+    window = int(node.attribute("left_window_size", -1)) + 1
+    if window and not is_causal:
+        raise NotLowered("no kernel for a window of attention that is not causal")
+    if not is_causal and int(node.attribute("right_window_size", -1)) >= 0:
+        raise NotLowered(f"no kernel for right_window_size={node.attribute('right_window_size')!r}")
     used = node.proto.output[3] if len(node.proto.output) > 3 else ""
     if used and (node.graph.readers.get(used) or used in node.graph.outputs):
         raise NotLowered("its scores are read")
@@ -164,9 +174,11 @@ def attention(node: NodeView) -> tuple[Step, ...]:
     mask = node.input(3)
     if mask and (mask in node.graph.constants or not 1 <= len(node.graph.dims(mask) or ()) <= 4):
         raise NotLowered(f"its mask {mask!r} is a constant, or of unknown rank")
+    softcap = float(node.attribute("softcap", 0.0))
     spec = CachedAttention(
-        heads, key_heads, depth, value_depth, scale, bool(node.attribute("is_causal", 0)), is_parted=is_parted
-    )
+        heads, key_heads, depth, value_depth, scale, is_causal=is_causal, window=window, softcap=softcap,
+        is_parted=is_parted,
+    )  # fmt: skip
     masks = (MaskPart(mask),) if mask else ()
     cache = CacheNames(node.input(4), node.input(5), keys, values, masks)
     operands = tuple(node.input(position) for position in range(3))

@@ -56,7 +56,7 @@ _RULES.add_table({
     "Concat": moving.concat,
     "Split": slicing.split,
     "Slice": slicing.slice_,
-    "Gather": slicing.gather,
+    **dict.fromkeys(("Gather", "GatherND"), slicing.gather),
     "Resize": resize.resize,
     "Upsample": resize.upsample,
     "Pad": resize.pad,

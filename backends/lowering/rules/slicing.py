@@ -62,12 +62,19 @@ def slice_(node: NodeView) -> Step:
 
 
 def gather(node: NodeView) -> Step:
-    """Gather of one position, whose axis is dropped, of positions one after the other, or of channels in any order."""
+    """Gather of one position, whose axis is dropped, of positions one after the other, or of channels in any order.
+
+    GatherND is the same, where its places are along the first axis.
+    """
     places = node.array(1)
     if places is None:
         raise NotLowered(f"the places that it gathers are {node.why_not_constant(1)}")
     dims = node.dims(0)
     axis = int(node.attribute("axis", 0)) % len(dims)
+    if node.op == "GatherND":
+        if node.attribute("batch_dims", 0) or places.ndim != 2 or places.shape[1] != 1:
+            raise NotLowered("it gathers along several axes")
+        places = places[:, 0]
     listed, size = [int(n) for n in places.reshape(-1)], dims[axis]
     if places.ndim > 1 or not listed:
         raise NotLowered(f"it gathers by places of shape {list(places.shape)}")

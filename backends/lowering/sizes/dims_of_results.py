@@ -97,6 +97,10 @@ def dims_of_result(
             return (*first[:2], *(1 for _ in first[2:]))
         case "GatherElements":
             return known.dims(node.input[1])
+        case "GatherND" if not attributes.get("batch_dims", 0):
+            places = known.dims(node.input[1])
+            taken = places[-1] if places else None
+            return (*places[:-1], *first[taken:]) if places and isinstance(taken, int) else None
         case "Expand":
             target = known.vector(node.input[1])
             return broadcast([first, target]) if target is not None else None

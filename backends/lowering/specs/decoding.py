@@ -15,7 +15,7 @@ __all__ = ["CacheNames", "CachedAttention", "MaskPart", "Rotated", "TableRows"]
 
 @dataclass(frozen=True)
 class CachedAttention:
-    """softmax(scale q k + mask) v, where keys and values of the new tokens are appended to those of the tokens before.
+    """softmax(cap(scale q k) + mask) v, with keys and values of the new tokens appended to those of the tokens before.
 
     The operands are queries, and keys and values of the new tokens: [sequences, heads, tokens, depth] where they are
     parted, [sequences, tokens, heads depth] otherwise. The cache is named by the step.
@@ -26,7 +26,11 @@ class CachedAttention:
         depth: channels of a head's queries and keys.
         value_depth: channels of a head's values.
         scale: of the scores.
+        appends: whether there are new keys and values; otherwise the cache is read, as that of another text, and the
+            queries are the only operand.
         is_causal: whether a token attends to itself and those before it alone.
+        window: how many tokens a causal one attends to at most, itself included; 0 is all of them.
+        softcap: a score s is capped to ``softcap tanh(s / softcap)``; 0 leaves it.
         nan_to_zero: whether a token whose weights are NaN, since it attends to nothing, gets zeros.
         is_parted: whether heads are an axis of their own.
     """
@@ -36,7 +40,10 @@ class CachedAttention:
     depth: int
     value_depth: int
     scale: float
+    appends: bool = True
     is_causal: bool = False
+    window: int = 0
+    softcap: float = 0.0
     nan_to_zero: bool = False
     is_parted: bool = True
 
@@ -89,10 +96,14 @@ class MaskPart:
         name: of an array of floats; or of booleans, which say what counts.
         hidden: what is added where a boolean is false. As in onnxruntime it is finite: a query that sees nothing, such
             as one of padding, gets no NaN, which would reach others through its values.
+        hides: whether booleans say what does not count.
+        heads: where sequences and heads are one axis, the first one: how many heads there are; otherwise 0.
     """
 
     name: str
     hidden: float = float(np.finfo(np.float32).min)
+    hides: bool = False
+    heads: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,28 +113,33 @@ class CacheNames:
     Attributes:
         past_keys: [sequences, heads, tokens, depth].
         past_values: likewise.
-        keys: the same after the run.
+        keys: the same after the run; empty where the cache is only read.
         values: likewise.
         masks: what is added to the scores.
         lengths: tokens of each sequence after the run, less one; empty where all have as many.
         total: tokens of the longest one, with ``lengths``.
+        starts: where the new tokens of each sequence are written in a cache of a fixed length; or empty.
+        ends: tokens of each sequence that count after the run, with ``starts``; empty where all do.
     """
 
     past_keys: str
     past_values: str
-    keys: str
-    values: str
+    keys: str = ""
+    values: str = ""
     masks: tuple[MaskPart, ...] = ()
     lengths: str = ""
     total: str = ""
+    starts: str = ""
+    ends: str = ""
 
     @property
     def read(self) -> tuple[str, ...]:
         """Arrays that are read as they are."""
-        names = (self.past_keys, self.past_values, *(part.name for part in self.masks), self.lengths, self.total)
+        places = (self.lengths, self.total, self.starts, self.ends)
+        names = (self.past_keys, self.past_values, *(part.name for part in self.masks), *places)
         return tuple(dict.fromkeys(name for name in names if name))
 
     @property
-    def written(self) -> tuple[str, str]:
+    def written(self) -> tuple[str, ...]:
         """Arrays that are made."""
-        return self.keys, self.values
+        return (self.keys, self.values) if self.keys else ()

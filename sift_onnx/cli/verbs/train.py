@@ -294,7 +294,7 @@ def _what_it_is(document: dict[str, Any]) -> str:
     if "best_step" in document:
         parts.append(f"the best state, of step {document['best_step']}")
     if sparsity["numel"]:
-        parts.append(f"{1 - sparsity['nnz'] / sparsity['numel']:.2%} of {sparsity['layers']} masked weights pruned")
+        parts.append(f"{sparsity['layers']} masked layers {1 - sparsity['nnz'] / sparsity['numel']:.2%} sparse")
     if document["kernels"]["layers"] and document["kernels"]["setting"] != "dense":
         # A run that was over when it was resumed has none.
         if document["examples_per_second"] is not None:

@@ -41,7 +41,7 @@ def course_chart(runs: Sequence[Run]) -> Chart | None:
         ("Loss on validation data", "loss", lambda run: run.series("loss", validation=True), "{:.4g}"),
         ("Accuracy on validation data", "accuracy", lambda run: run.series("accuracy", validation=True), "{:.2%}"),
     ]
-    return _over_steps(runs, panels, "Course of training", "Log lines are means since the line before.")
+    return _over_steps(runs, panels, "Training curves", "Each point is the mean since the previous log line.")
 
 
 def masks_chart(runs: Sequence[Run]) -> Chart | None:

@@ -43,8 +43,9 @@ def transform_html(document: Document[TransformReport], prefix: str) -> Markup:
     rows = [
         (str(p.size), listing(p.layers, 3), f"{p.macs_share:.1%}", p.reason, p.node, p.op) for p in data.pinned or ()
     ]
-    table = Table.of("Sizes that stay as they are", "size|<layers|share of MACs|<why|<node|<operator", rows)
-    kept = tag("details", tag("summary", f"{len(rows)} sizes stay as they are"), table_html(table)) if rows else ""
+    table = Table.of("Sizes that cannot grow", "size|<layers|share of MACs|<why|<node|<operator", rows)
+    summary = f"{len(rows)} size{'s' * (len(rows) != 1)} that cannot grow"
+    kept = tag("details", tag("summary", summary), table_html(table)) if rows else ""
     notes = [*(data.warnings or ()), *(f"No rule covers {node}." for node in data.unknown or ())]
     return join(charts, kept, notes_html(notes))
 

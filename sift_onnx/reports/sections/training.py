@@ -33,7 +33,7 @@ def training_html(documents: Sequence[TrainDocument], prefix: str) -> Markup:
     if len(runs) < len(documents):
         remarks.append("Runs without a history are in the table alone; train writes one into its JSON.")
     elif runs and len(charts) < 2 and any(d.data.sparsity.numel for d in documents):
-        remarks.append("No run followed how its masks moved: metrics: true in the recipe's sparsity does.")
+        remarks.append("No run recorded how its masks changed; metrics: true in the recipe's sparsity does.")
     return join(charts_html(charts, prefix), *(tag("p", r, class_="soft") for r in remarks), _table(documents, names))
 
 

@@ -101,8 +101,7 @@ class ProductKernels:
             places: position of each in the vector of values; None: as ``indices``.
             geometry: of the convolution.
         """
-        self._arguments, self._window = (rows, columns, indices, places), asdict(geometry)
-        self._product = CPU.TrainableConv(*self._arguments, **self._window)
+        self._product = CPU.TrainableConv(rows, columns, indices, places, **asdict(geometry))
         self._weight_gradient: Any = None
         self._taken: tuple[int, int] | None = None
 
@@ -141,7 +140,7 @@ class ProductKernels:
     def weight_gradient(self, shape: Shape, x: Tensor, dy: Tensor, count: int) -> Tensor:
         """The gradients of the ``count`` values; idle lanes of ``dy`` are zero."""
         if self._weight_gradient is None:
-            self._weight_gradient = CPU.WeightGradient(*self._arguments, **self._window)
+            self._weight_gradient = self._product.weight_gradient()
         gradient = torch.empty(count)
         self._weight_gradient.run(pool().kernels, shape, x, dy, gradient)
         return gradient

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal
 
 import torch
 from torch import fx, nn
@@ -13,20 +12,17 @@ from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse.parameters.compact import compact_parameter, dense_parameter
 from sift_onnx.training.sparse.parameters.of_module import unwrapped
 from sift_onnx.training.sparse_layers.choices import LayerChoice
+from sift_onnx.training.sparse_layers.choosing import KernelSetting, choose, used_lanes
 from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, graph_layers
-from sift_onnx.training.sparse_layers.lane_graph import HOLDER, keep_layer, layer_at, put_in_lanes, take_out_of_lanes
+from sift_onnx.training.sparse_layers.held_layers import HOLDER, keep_layer, layer_at
+from sift_onnx.training.sparse_layers.lane_graph import put_in_lanes
 from sift_onnx.training.sparse_layers.lanes.tensors import LANES
 from sift_onnx.training.sparse_layers.layer import Product, SparseLayer
 from sift_onnx.training.sparse_layers.modules import ModuleForward, product_of
+from sift_onnx.training.sparse_layers.plain_graph import take_out_of_lanes
 from sift_onnx.training.sparse_layers.weights import MaskedWeight, masked_weights
 
 __all__ = ["densify_layers", "sparsify_layers"]
-
-KernelSetting = Literal["auto", "sparse", "dense"]
-
-# Of the dense layer's multiply-adds, those that sparse kernels do. A rule and not a time, so that a resumed training
-# chooses the same; it leaves out layers that would be faster rather than take some that are slower.
-_MOST_WORK = 1 / 3
 
 
 def sparsify_layers(
@@ -36,6 +32,7 @@ def sparsify_layers(
     report: Callable[[LayerChoice], None] | None = None,
     *,
     batch_size: int | None = None,
+    rows: Mapping[str, int] | None = None,
 ) -> nn.Module:
     """Let masked layers compute with their active weights alone, in forward and backward passes.
 
@@ -51,10 +48,13 @@ def sparsify_layers(
         optimizer: over its parameters; its states follow them.
         kernels: ``auto`` takes sparse kernels for layers where they do at most a third of the dense multiply-adds,
             ``sparse`` for all, ``dense`` for none; or ``sparse`` or ``dense`` by the weight's name. What ``auto``
-            chooses depends on masks and batch size alone, so a training that is resumed gets the same.
+            chooses depends on masks, batch size and rows alone, so a training that is resumed gets the same.
         report: is called with the choice for each masked layer.
         batch_size: of a step. Kernels compute 16 images at a time: in a batch of 4, three quarters of a convolution's
             work is wasted, and ``auto`` counts it. Without a size, ``auto`` assumes a multiple of 16.
+        rows: of a step, by the name of the weight of a product of tokens, as
+            :func:`~sift_onnx.training.layer_rows` counts them. Few rows are not worth what sparse kernels take for each
+            step. Without them, ``auto`` assumes many.
 
     Returns:
         The module.
@@ -77,7 +77,7 @@ def sparsify_layers(
         layers.update((weight.name, weight.obstacle or product_of(weight)) for weight in weights)
     taken: list[MaskedWeight] = []
     for weight in weights:
-        choice = _choose(weight, layers[weight.name], kernels, batch_size or LANES)
+        choice = choose(weight, layers[weight.name], kernels, batch_size or LANES, (rows or {}).get(weight.name))
         if choice.kernels == "sparse":
             taken.append(weight)
         if report is not None:
@@ -85,7 +85,7 @@ def sparsify_layers(
     places.update(_replace(root, taken, layers, optimizer))
     if places:
         assert isinstance(root, ImportedModule)
-        put_in_lanes(root, places, _used(batch_size or LANES))
+        put_in_lanes(root, places, used_lanes(batch_size or LANES))
         root.recompile()
     return module
 
@@ -143,26 +143,6 @@ def _check(kernels: KernelSetting | Mapping[str, str], weights: list[MaskedWeigh
             raise UsageError(f"kernels names {unknown[0]!r}, which is no masked weight of the module")
 
 
-def _choose(
-    weight: MaskedWeight,
-    layer: GraphLayer | Product | str,
-    kernels: KernelSetting | Mapping[str, str],
-    batch_size: int,
-) -> LayerChoice:
-    setting = kernels.get(weight.name, "dense") if isinstance(kernels, Mapping) else kernels
-    active = f"{weight.density:.0%} of its weights are active"
-    if setting == "dense":
-        return LayerChoice(weight.name, "dense", "kernels dense")
-    if isinstance(layer, str):
-        return LayerChoice(weight.name, "dense", layer)
-    if setting == "sparse":
-        return LayerChoice(weight.name, "sparse", "kernels sparse")
-    product = layer.product if isinstance(layer, GraphLayer) else layer
-    used = _used(batch_size) if product.is_per_image else 1.0
-    reason = active if used == 1 else f"{active}, and {used:.0%} of the lanes are used in batches of {batch_size}"
-    return LayerChoice(weight.name, "sparse" if weight.density <= _MOST_WORK * used else "dense", reason)
-
-
 def _replace(
     root: nn.Module,
     taken: list[MaskedWeight],
@@ -183,8 +163,3 @@ def _replace(
             weight.owner.forward = ModuleForward(layer)
         compact_parameter(weight.owner, weight.parameter, weight.mask, optimizer)
     return places
-
-
-def _used(batch_size: int) -> float:
-    """The share of lanes that a batch of images fills."""
-    return batch_size / (-(-batch_size // LANES) * LANES)

@@ -21,6 +21,7 @@ from sift_onnx.training.trainer.settings import TrainingSettings, first_differen
 
 __all__ = [
     "check_same_recipe",
+    "check_same_run",
     "checkpoints_in",
     "load_checkpoint",
     "model_identity",
@@ -110,6 +111,30 @@ def check_same_recipe(path: Path, state: Mapping[str, Any], settings: TrainingSe
     difference = first_difference(state["settings"], settings.telling())
     if difference is not None:
         raise UsageError(f"{path}: {difference}; resume with the recipe the run was started with")
+
+
+def check_same_run(path: Path, state: Mapping[str, Any], identity: str, ranks: int, data: Any) -> None:
+    """Compare a training with the one whose checkpoint it resumes.
+
+    Args:
+        path: of the checkpoint, for messages.
+        state: that it has.
+        identity: of the model, by :func:`model_identity`.
+        ranks: how many train together.
+        data: their fingerprint; None where it is not compared.
+
+    Raises:
+        UsageError: model, ranks or data are others.
+    """
+    if state["graph"] != identity:
+        raise UsageError(f"{path} is of a run with another model; resume with the model it was started with")
+    difference = None
+    if state["ranks"] != ranks:
+        difference = f"{state['ranks']} ranks in the saved run and {ranks} in this one"
+    elif data is not None and state["data"] != data:
+        difference = f"data of {state['data']} in the saved run and of {data} in this one"
+    if difference is not None:
+        raise UsageError(f"{path}: {difference}; resume with the data and the ranks the run was started with")
 
 
 def model_identity(module: ImportedModule) -> str:

@@ -64,6 +64,7 @@ def choose_kernels(
     ranks: Ranks,
     *,
     batch_size: int,
+    rows: Mapping[str, int],
     is_sharded: bool,
     saved: Mapping[str, Any] | None,
 ) -> Kernels:
@@ -76,6 +77,7 @@ def choose_kernels(
         setting: of the training.
         ranks: that train together; all of them get what the first one chooses.
         batch_size: of one rank's step.
+        rows: of the same, by the name of the weight.
         is_sharded: whether they share out the parameters.
         saved: the kernels of the run that is resumed, as its checkpoint has them. Layers get the same kernels if the
             setting is the same, since the other kernels round otherwise.
@@ -93,16 +95,22 @@ def choose_kernels(
         return Kernels(setting=setting, layers=tuple(layers))
     if saved is not None and saved["setting"] == setting:
         kept = msgspec.convert(saved, Kernels)
-        _replace(module, optimizer, {layer.name: layer.kernels for layer in kept.layers}, batch_size)
+        _replace(module, optimizer, {layer.name: layer.kernels for layer in kept.layers}, batch_size, rows)
         return kept
-    layers = ranks.of_leader(_replace(module, optimizer, setting, batch_size) if ranks.leads else None)
+    layers = ranks.of_leader(_replace(module, optimizer, setting, batch_size, rows) if ranks.leads else None)
     if not ranks.leads:
-        _replace(module, optimizer, {layer.name: layer.kernels for layer in layers}, batch_size)
+        _replace(module, optimizer, {layer.name: layer.kernels for layer in layers}, batch_size, rows)
     return Kernels(setting=setting, layers=tuple(layers))
 
 
 def follow_masks(
-    module: ImportedModule, optimizer: torch.optim.Optimizer, kernels: Kernels, *, step: int, batch_size: int
+    module: ImportedModule,
+    optimizer: torch.optim.Optimizer,
+    kernels: Kernels,
+    *,
+    step: int,
+    batch_size: int,
+    rows: Mapping[str, int],
 ) -> Kernels:
     """Give layers other kernels, as ``auto`` does where masks have another number of active weights.
 
@@ -116,6 +124,7 @@ def follow_masks(
         kernels: that the layers have.
         step: that was made last.
         batch_size: of one rank's step.
+        rows: of the same, by the name of the weight.
 
     Returns:
         The kernels that they have now, with a change for ``step`` if they are others.
@@ -123,7 +132,7 @@ def follow_masks(
     full = {name for name, weight in compact_weights(module).items() if weight.nnz == weight.numel}
     if full:
         densify_layers(module, optimizer, full)
-    found = {layer.name: layer for layer in _replace(module, optimizer, "auto", batch_size)}
+    found = {layer.name: layer for layer in _replace(module, optimizer, "auto", batch_size, rows)}
     layers = tuple(found.get(layer.name, layer) for layer in kernels.layers)
     changed = [new for old, new in zip(kernels.layers, layers, strict=True) if old.kernels != new.kernels]
     sparse, dense = (tuple(new.name for new in changed if new.kernels == kind) for kind in ("sparse", "dense"))
@@ -138,7 +147,8 @@ def _replace(
     optimizer: torch.optim.Optimizer,
     kernels: KernelSetting | Mapping[str, str],
     batch_size: int,
+    rows: Mapping[str, int],
 ) -> list[LayerKernels]:
     found: list[LayerChoice] = []
-    sparsify_layers(module, optimizer, kernels=kernels, report=found.append, batch_size=batch_size)
+    sparsify_layers(module, optimizer, kernels=kernels, report=found.append, batch_size=batch_size, rows=rows)
     return [LayerKernels(name=layer.name, kernels=layer.kernels, reason=layer.reason) for layer in found]

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from sift_onnx.errors import CheckError, UsageError
+from sift_onnx.errors import UsageError
 from sift_onnx.plugins import first_line
 from sift_onnx.records.train import KernelChange, Validation
 from sift_onnx.training.module import ImportedModule
-from sift_onnx.training.sparse.distributed import full_tensor
+from sift_onnx.training.sparse_layers.rows import layer_rows
 from sift_onnx.training.trainer.batch import Batch
-from sift_onnx.training.trainer.best_state import BestState
 from sift_onnx.training.trainer.checkpoint import (
     check_same_recipe,
+    check_same_run,
     model_identity,
     prepare_folder,
     save_checkpoint,
@@ -31,6 +29,7 @@ from sift_onnx.training.trainer.dense_original import seconds_of_dense_original
 from sift_onnx.training.trainer.distillation import Teacher
 from sift_onnx.training.trainer.first_batch import try_first_batch
 from sift_onnx.training.trainer.full_state import full_optimizer_state, full_state, load_full_model, load_full_optimizer
+from sift_onnx.training.trainer.kept_weights import KeptWeights
 from sift_onnx.training.trainer.layer_kernels import (
     change_summary,
     choose_kernels,
@@ -38,14 +37,14 @@ from sift_onnx.training.trainer.layer_kernels import (
     kernels_summary,
     obstacle_to_sparse_kernels,
 )
-from sift_onnx.training.trainer.losses import correct_share, make_loss
-from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor, set_rate
+from sift_onnx.training.trainer.losses import make_loss
+from sift_onnx.training.trainer.optimization import make_optimizer
+from sift_onnx.training.trainer.optimizer_step import OptimizerStep
 from sift_onnx.training.trainer.parallelism import SharedModel
 from sift_onnx.training.trainer.process_group import Ranks
-from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
 from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.sparsity import active_counts, attach_sparsity, sparsity_figures
-from sift_onnx.training.trainer.weight_average import WeightAverage
+from sift_onnx.training.trainer.validation import validate
 
 __all__ = ["InterruptedRun", "Trainer"]
 
@@ -124,9 +123,6 @@ class Trainer:
         self._progress, self._checkpoints, self._stopping = progress, checkpoints, stopping
         self._loss = make_loss(settings.loss, settings.label_smoothing)
         self._identity = model_identity(module)
-        if settings.amp == "float16" and ranks.device.type != "cuda":
-            raise UsageError("amp float16 needs a CUDA device; choose bfloat16")
-        self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=settings.amp == "float16")
         if settings.parallelism == "fsdp2" and ranks.size == 1:
             self._warn("parallelism fsdp2 shares a model among processes, and this one is alone; start it by torchrun")
         self._shared = SharedModel(self.module, ranks, settings.parallelism)
@@ -135,8 +131,9 @@ class Trainer:
         self.last_loss: float | None = None
         self._examples, self._seconds = 0, 0.0
         self._validated: tuple[int, dict[str, Any]] | None = None
-        self._best, self._is_over = BestState(), False
-        self._teacher = None if teacher is None else Teacher(teacher, settings.distillation, settings.loss)
+        self._is_over = False
+        learning = None if teacher is None else Teacher(teacher, settings.distillation, settings.loss)
+        self._one_step = OptimizerStep(self._shared, self.optimizer, self._loss, settings, ranks, learning, checkpoints)
         with warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("always")
             self.sparsity = attach_sparsity(settings.sparsity, module, self.optimizer, settings.seed)
@@ -144,15 +141,15 @@ class Trainer:
             self._warn(str(remark.message))
         with self._shared.gathered():
             batch = try_first_batch(self.module, source, self._loss, settings.loss, ranks.device, self._warn)
-            if self._teacher is not None:
+            if learning is not None:
                 with torch.no_grad():
-                    self._teacher.to(ranks.device).check(self.module(*batch.inputs), batch)
+                    learning.to(ranks.device).check(self.module(*batch.inputs), batch)
         self.input_shapes = tuple(tuple(tensor.shape) for tensor in batch.inputs)
         masks = {} if self.sparsity is None else self.sparsity.masks()
         # Before layers are replaced: the graph tells them apart.
         self.original_speed = self._speed_of_original(batch, masks)
         # The first rank's, so that all of them choose alike.
-        self._batch_size = ranks.of_leader(batch.size)
+        self._batch_size, self._rows = ranks.of_leader((batch.size, self._rows_of(batch)))
         self.kernels = choose_kernels(
             module,
             self.optimizer,
@@ -160,12 +157,13 @@ class Trainer:
             settings.kernels,
             ranks,
             batch_size=self._batch_size,
+            rows=self._rows,
             is_sharded=self._shared.is_sharded,
             saved=saved_kernels,
         )
         self._counts = active_counts(self.sparsity)
         self._shared.join()
-        self._average = None if settings.ema is None else WeightAverage(settings.ema, self.full_state())
+        self._kept = KeptWeights(module, self.sparsity, decay=settings.ema, keeps_best=settings.keep_best)
 
     def _speed_of_original(self, batch: Batch, masks: Mapping[str, torch.Tensor]) -> float | None:
         """Examples per second of all ranks, on the first one; None where sparse kernels are out of the question."""
@@ -173,12 +171,17 @@ class Trainer:
             return None
         densities = {name: int(mask.count_nonzero()) / mask.numel() for name, mask in masks.items()}
         try:
-            with self._autocast():
+            with self._one_step.autocast():
                 seconds = seconds_of_dense_original(self.module.train(), densities, batch.inputs)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             self._warn(f"the speed of the dense original is not estimated: {first_line(error)}")
             return None
         return batch.size * self._ranks.size / seconds
+
+    def _rows_of(self, batch: Batch) -> dict[str, int]:
+        """Rows of masked products on the first rank, where the choice of kernels asks for them."""
+        asks = self._ranks.leads and self._settings.kernels == "auto" and self._may_be_sparse()
+        return layer_rows(self.module, *batch.inputs) if asks else {}
 
     def _may_be_sparse(self) -> bool:
         obstacle = obstacle_to_sparse_kernels(self._ranks, self._shared.is_sharded)
@@ -195,23 +198,15 @@ class Trainer:
             UsageError: it is of a run with another model, recipe or data.
         """
         check_same_recipe(path, state, self._settings)
-        if state["graph"] != self._identity:
-            raise UsageError(f"{path} is of a run with another model; resume with the model it was started with")
-        difference = None
-        if state["ranks"] != self._ranks.size:
-            difference = f"{state['ranks']} ranks in the saved run and {self._ranks.size} in this one"
-        elif self._ranks.leads and state["data"] != self._source.fingerprint:
-            difference = f"data of {state['data']} in the saved run and of {self._source.fingerprint} in this one"
-        if difference is not None:
-            raise UsageError(f"{path}: {difference}; resume with the data and the ranks the run was started with")
+        # Ranks have data of their own: the first one's are compared.
+        data = self._source.fingerprint if self._ranks.leads else None
+        check_same_run(path, state, self._identity, self._ranks.size, data)
         load_full_model(self.module, state["model"])
         load_full_optimizer(self.optimizer, state["optimizer"], self.module)
         if self.sparsity is not None:
             self.sparsity.load_state_dict(state["sparsity"])
-        self._scaler.load_state_dict(state["scaler"])
-        self._best.load(state["best"])
-        if self._average is not None:
-            self._average.load(state["average"])
+        self._one_step.scaler.load_state_dict(state["scaler"])
+        self._kept.load(state)
         self.step, self._epoch, self._step_in_epoch = state["step"], state["epoch"], state["step_in_epoch"]
         if state.get("kernels", {}).get("setting") == self.kernels.setting:
             # Layers have the kernels of the checkpoint, which follow its masks.
@@ -242,14 +237,14 @@ class Trainer:
         self._ranks.wait()
         self._shared.leave()
         self.module.eval()
-        is_best = self._settings.keep_best and self._best.step is not None
-        figures = self._best.figures if is_best else self._validated[1] if self._validated is not None else {}
+        best = self._kept.best if self._kept.has_best() else None
+        figures = best.figures if best is not None else self._validated[1] if self._validated is not None else {}
         return {
             "steps": self.step,
             "epochs": self._epoch,
             "loss": self.last_loss,
             "validation": Validation(**figures),
-            "best_step": self._best.step if is_best else None,
+            "best_step": None if best is None else best.step,
             "stopped_early": True if self._is_over else None,
             "kernels": self.kernels,
             "examples_per_second": self._examples * self._ranks.size / self._seconds if self._examples else None,
@@ -275,8 +270,7 @@ class Trainer:
             self._examples += sum(part.size for part in parts)
             self.step += 1
             change = self._follow_masks()
-            if self._average is not None:
-                self._average.update(self.full_state())
+            self._kept.follow_step()
             self._seconds += time.perf_counter() - began
             if change is not None:
                 text = change_summary(change)
@@ -328,31 +322,7 @@ class Trainer:
         )
 
     def _step(self, parts: list[Batch]) -> float:
-        settings = self._settings
-        seed_everything(mixed_seed("step", settings.seed, self.step, self._ranks.rank))
-        set_rate(self.optimizer, settings.optimizer.lr * rate_factor(settings.schedule, self.step, self.total))
-        self.module.train()
-        self.optimizer.zero_grad()
-        examples = sum(part.size for part in parts)
-        mean = 0.0
-        for i, part in enumerate(parts):
-            with self._shared.accumulating(i + 1 < len(parts)):
-                loss = self._forward(part.to(self._ranks.device)) * (part.size / examples)
-                mean += float(loss.detach())
-                if not math.isfinite(mean):
-                    raise CheckError(f"step {self.step}: the loss is {mean}; {self._way_out()}")
-                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        self._scaler.unscale_(self.optimizer)
-        if self.sparsity is not None:
-            # Pruned weights must not count when gradients are clipped.
-            self.sparsity.finalize_grads()
-        if settings.clip_norm is not None:
-            norm = float(full_tensor(nn.utils.clip_grad_norm_(self.module.parameters(), settings.clip_norm)))
-            if not math.isfinite(norm) and not self._scaler.is_enabled():
-                raise CheckError(f"step {self.step}: the gradient's norm is {norm}; {self._way_out()}")
-        self._scaler.step(self.optimizer)
-        self._scaler.update()
-        return mean
+        return self._one_step.run(parts, self.step, self.total, self.sparsity)
 
     def _follow_masks(self) -> KernelChange | None:
         """Let kernels and ranks follow masks whose number of active weights is another now."""
@@ -362,37 +332,25 @@ class Trainer:
         self._counts = counts
         if before.setting == "auto" and self._may_be_sparse():
             self.kernels = follow_masks(
-                self.module, self.optimizer, before, step=self.step, batch_size=self._batch_size
+                self.module, self.optimizer, before, step=self.step, batch_size=self._batch_size, rows=self._rows
             )
         self._shared.join()
         changes = self.kernels.changes
         return changes[-1] if changes and changes != before.changes else None
 
-    def _forward(self, batch: Batch) -> torch.Tensor:
-        with self._autocast():
-            outputs = self._shared(*batch.inputs)
-            loss = self._loss(outputs, batch)
-            return loss if self._teacher is None else self._teacher.mixed(loss, outputs, batch)
-
-    def _autocast(self) -> Any:
-        amp = self._settings.amp
-        if amp == "off":
-            return contextlib.nullcontext()
-        return torch.autocast(self._ranks.device.type, getattr(torch, amp))
-
-    def _way_out(self) -> str:
-        held = f"checkpoints are in {self._checkpoints}; " if self._settings.checkpoint_every else ""
-        return f"{held}try a lower optimizer.lr, schedule.warmup or clip_norm, and look at the data"
-
     def _validate(self) -> None:
         """Validate on the first rank; all ranks call it."""
-        with self._averaged():
+        with self._kept.averaged():
             with self._shared.gathered():
                 found = self._validation() if self._ranks.leads else None
             if found is not None:
                 self._validated = (self.step, found)
                 self._report({"event": "validation", "step": self.step, "epoch": self._epoch, **found})
             self._note_best(found)
+
+    def _validation(self) -> dict[str, Any] | None:
+        batches, name, device = self._source.validation(), self._settings.loss, self._ranks.device
+        return validate(self.module, batches, self._loss, name, device, self._one_step.autocast)
 
     def _note_best(self, found: Mapping[str, Any] | None) -> None:
         """Keep what did best, and end the run where nothing gets better; all ranks call it."""
@@ -403,50 +361,15 @@ class Trainer:
         if figures is None:
             setting = "keep_best" if keep else "patience"
             raise UsageError(f"{setting} needs validation data; the data has none")
-        self._best.note(self.step, figures, sum(self._counts), lambda: _copy(self.full_state()) if keep else {})
-        if patience is not None and self._best.without_gain >= patience and self.step < self.total:
+        self._kept.note(self.step, figures, sum(self._counts))
+        if patience is not None and self._kept.best.without_gain >= patience and self.step < self.total:
             self._is_over = True
             text = f"no gain in {patience} validation{'s' * (patience > 1)}: the training ends at step {self.step}"
             self._report({"event": "early-stop", "step": self.step, "text": text})
 
-    @contextlib.contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """The module with the average of its weights, if there is one."""
-        if self._average is None:
-            yield
-            return
-        own = _copy(self.full_state())
-        load_full_model(self.module, self._averaged_state())
-        try:
-            yield
-        finally:
-            load_full_model(self.module, own)
-
-    def _averaged_state(self) -> dict[str, torch.Tensor]:
-        assert self._average is not None
-        return self._average.masked({} if self.sparsity is None else self.sparsity.masks())
-
     def final_state(self) -> dict[str, torch.Tensor]:
         """What the run has come to: the best state, or the average, or the weights; with FSDP2 a collective call."""
-        if self._settings.keep_best and self._best.step is not None:
-            return self._best.state
-        return self.full_state() if self._average is None else self._averaged_state()
-
-    @torch.no_grad()
-    def _validation(self) -> dict[str, Any] | None:
-        self.module.eval()
-        count, loss, right = 0, 0.0, 0.0
-        for batch in self._source.validation():
-            batch = batch.to(self._ranks.device)
-            with self._autocast():
-                outputs = self.module(*batch.inputs)
-            loss += float(self._loss(outputs, batch)) * batch.size
-            share = correct_share(self._settings.loss, outputs, batch)
-            right = right + share * batch.size if share is not None else float("nan")
-            count += batch.size
-        if not count:
-            return None
-        return {"loss": loss / count, "examples": count} | ({"accuracy": right / count} if right == right else {})
+        return self._kept.final()
 
     def full_state(self) -> dict[str, torch.Tensor]:
         """The module's state in full tensors on the CPU; with FSDP2 a collective call."""
@@ -474,10 +397,9 @@ class Trainer:
             "model": self.full_state(),
             "optimizer": self.full_optimizer_state(),
             "sparsity": None if self.sparsity is None else self.sparsity.state_dict(),
-            "scaler": self._scaler.state_dict(),
+            "scaler": self._one_step.scaler.state_dict(),
             "kernels": self.kernels.to_dict(),
-            "best": self._best.saved(),
-            "average": None if self._average is None else self._average.saved(),
+            **self._kept.saved(),
         }
         if not self._ranks.leads:
             return None
@@ -487,8 +409,3 @@ class Trainer:
 
     def _warn(self, text: str) -> None:
         self._report({"event": "warning", "text": text})
-
-
-def _copy(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A state that does not change with the module: on a CPU, full tensors may be those of the module."""
-    return {name: tensor.clone() for name, tensor in state.items()}

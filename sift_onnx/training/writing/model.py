@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from torch import nn
 
 from sift_onnx.errors import PreconditionError, UsageError
 from sift_onnx.graphs.constants import array_of, dtype_of, replace_values, shape_of, sparse_weight_of
-from sift_onnx.model import Model, ModelLike, as_kind_of
+from sift_onnx.model import Model, ModelLike, OtherModel, as_kind_of
 from sift_onnx.passes.prepare.inference_mode import InferenceMode
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.training.module import ImportedModule
@@ -31,6 +32,12 @@ Array = npt.NDArray[Any]
 _MASK = "_mask"
 
 
+@overload
+def write_back(model: str | Path | Model, module: nn.Module | Mapping[str, torch.Tensor]) -> Model: ...
+@overload
+def write_back(model: OtherModel, module: nn.Module | Mapping[str, torch.Tensor]) -> OtherModel: ...
+@overload
+def write_back(model: gs.Graph, module: nn.Module | Mapping[str, torch.Tensor]) -> gs.Graph: ...
 def write_back(model: ModelLike, module: nn.Module | Mapping[str, torch.Tensor]) -> Any:
     """The model with the module's parameters, statistics and masks.
 

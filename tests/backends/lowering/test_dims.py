@@ -1,6 +1,6 @@
 """Sizes as expressions."""
 
-from sift_onnx.backends.lowering.dims import bound, cut, names_in, product, quotient, solved, window
+from sift_onnx.backends.lowering.dims import added, bound, cut, difference, names_in, product, quotient, solved, window
 
 
 def test_sizes_that_are_provably_equal():
@@ -28,3 +28,16 @@ def test_the_only_open_name_of_two_equal_sizes():
     assert solved(product(["t", "n"]), 64) is None
     assert solved(product(["t", 3]), 64) is None
     assert solved("t", "t") is None
+
+
+def test_sums_know_their_terms_in_any_order():
+    whole = added(["past", 3, "new", -3])
+    assert whole == added(["new", "past"]) == ("sum", 0, "new", "past")
+    assert added(["past", 0]) == "past"
+    assert added([2, 3]) == 5
+    assert difference(whole, "new") == "past"
+    assert difference(whole, added(["new", 2])) == added(["past", -2])
+    assert difference("past", "new") is None
+    assert bound(whole, {"past": 4}) == added([4, "new"])
+    assert bound(whole, {"past": 4, "new": 1}) == 5
+    assert names_in(whole) == {"past", "new"}

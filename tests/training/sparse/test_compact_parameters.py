@@ -181,6 +181,31 @@ def test_optimizer_states_follow_the_mask() -> None:
     assert list(layer.state_dict()) == ["weight", "bias", "weight_mask"]
 
 
+@pytest.mark.parametrize(("kept", "grown"), [(7, 0), (7, 5), (3, 4), (3, 0), (0, 6), (0, 0), (1, 13)])
+def test_an_exchange_is_a_move_to_the_mask_that_it_makes(kept: int, grown: int) -> None:
+    chance = torch.Generator().manual_seed(kept + 7 * grown)
+    stays = torch.randperm(7, generator=chance) < kept
+    inactive = torch.nonzero(~_mask().reshape(-1)).reshape(-1)
+    new = inactive[torch.randperm(13, generator=chance)[:grown]].sort().values
+    found = []
+    for by_mask in (True, False):
+        layer = _layer()
+        optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+        weight = _compact(layer, optimizer)
+        _step(layer, optimizer)
+        if by_mask:
+            mask = torch.zeros(20, dtype=torch.bool)
+            mask[weight.indices[stays]] = mask[new] = True
+            weight.move(mask.reshape(4, 5))
+        else:
+            weight.exchange(stays, new)
+        states = optimizer.state[weight.values]
+        moments = [weight.scattered(states[name]) for name in ("exp_avg", "exp_avg_sq")]
+        found.append((weight.indices, weight.dense().detach(), *moments, torch.tensor(weight.version)))
+    assert all(map(torch.equal, *found))
+    assert found[1][0].numel() == kept + grown
+
+
 def test_a_mask_without_a_weight_can_become_one_with_some() -> None:
     layer = _layer(torch.zeros(4, 5, dtype=torch.bool))
     weight = _compact(layer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from nets import Net
 from training.sparse_layers.masked_models import sparsified, with_masks
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training import ImportedModule, LayerChoice, densify_layers, sparsify_layers, to_torch
+from sift_onnx.training import ImportedModule, LayerChoice, densify_layers, layer_rows, sparsify_layers, to_torch
 from sift_onnx.training.sparse import Static, attach
 
 
@@ -119,6 +120,44 @@ def test_auto_counts_the_lanes_that_a_small_batch_leaves_idle(batch_size: int | 
 def test_auto_does_not_count_images_where_lanes_are_tokens() -> None:
     _, found = sparsified(with_masks(to_torch(two_products().model()), 0.15), "auto", batch_size=1)
     assert {choice.kernels for choice in found.values()} == {"sparse"}
+
+
+@cache
+def product(density: float) -> ImportedModule:
+    net = Net()
+    net.output(net.op("MatMul", net.input("x", 2, 768), net.weight(768, 768, name="layer.weight")))
+    return with_masks(to_torch(net.model()), density)
+
+
+@pytest.mark.parametrize(("rows", "density", "kernels"), [
+    (None, 0.3, "sparse"), (2048, 0.3, "sparse"), (2048, 0.35, "dense"), (72, 0.1, "sparse"), (72, 0.3, "dense"),
+    (8, 0.1, "dense"), (0, 0.1, "dense"),
+])  # fmt: skip
+def test_auto_counts_the_rows_of_a_step_where_they_are_known(rows: int | None, density: float, kernels: str) -> None:
+    _, found = sparsified(product(density), "auto", rows=None if rows is None else {"layer.weight": rows})
+    assert found["layer.weight"].kernels == kernels
+    assert (f"in {rows} rows of a step" in found["layer.weight"].reason) == (rows is not None)
+
+
+class _TwoCalls(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.unused, self.image = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6), torch.nn.Conv2d(2, 2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.image(self.body(self.body(x)[:, :, :4]))
+
+
+def test_rows_are_those_that_each_product_has() -> None:
+    net = Net()
+    x = net.op("Flatten", net.conv(net.input("x", 7, 2, 5, 5), 2, 3, 3, name="conv"))
+    net.output(net.dense(net.dense(x, 75, 9, name="one"), 9, 4, name="two"))
+    module = with_masks(to_torch(net.model())).train()
+    assert layer_rows(module, torch.randn(7, 2, 5, 5)) == {"one.weight": 7, "two.weight": 7}
+    assert all(part.training for part in module.modules())
+    own = _TwoCalls()
+    Static(0.5).apply(own)
+    assert layer_rows(own, torch.randn(3, 2, 5, 6)) == {"body.weight": 24}
 
 
 def test_a_batch_size_is_positive() -> None:

@@ -34,6 +34,7 @@ class StandIn:
         report: Callable[[Choice], None] = lambda choice: None,
         *,
         batch_size: int | None = None,
+        rows: Mapping[str, int] | None = None,
     ) -> ImportedModule:
         self.asked.append(kernels)
         taken: set[str] = vars(module).setdefault("taken", set())

@@ -177,6 +177,7 @@ def choose(setting: Any, device: str = "cpu", is_sharded: bool = False, **config
         setting,
         where,
         batch_size=16,
+        rows={},
         is_sharded=is_sharded,
         saved=None,
     )

@@ -116,7 +116,7 @@ def keys(): return [{"image": 1}]
         ("empty", "has no batches"),
         ("parts", "a batch has 3 parts; the model wants x, and then the target"),
         ("keys", "a batch has no 'x'; it has image"),
-        ("absent", "has no function 'absent'"),
+        ("absent", "has no function 'absent'; it has none, fails, empty and 2 more"),
     ],
 )
 def test_functions_that_do_not_fit(tmp_path: Path, name: str, message: str) -> None:

@@ -18,7 +18,8 @@ struct CachePlace {
 };
 
 // What belongs to one run of an operator that takes a cache: sizes that grow from token to token are not part of the
-// operator. `keys` and `values` may lie where the past ones do; then nothing but the new tokens is written.
+// operator. `keys` and `values` may lie where the past ones do; then nothing but the new tokens is written. They are
+// not there where a cache is only read, as that of another text is.
 struct KeyValueCache {
   CachePlace<const float> past_keys;
   CachePlace<const float> past_values;
@@ -33,6 +34,8 @@ struct KeyValueCache {
 
   // Tokens of each sequence's past, where they differ; null: all of them.
   const std::int64_t* past_of = nullptr;
+  // Tokens of each sequence that count; null: those of its past, and the new ones.
+  const std::int64_t* ends_of = nullptr;
   // Added to the scores of (sequences, heads, new tokens, total); null: nothing. Each size is that of the scores or 1.
   const float* mask = nullptr;
   std::int64_t mask_sequences = 1;

@@ -60,8 +60,8 @@ void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn&
 
 void init_cached_attention(CachedAttention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
                            std::int64_t key_heads, std::int64_t depth, std::int64_t value_depth, float scale,
-                           const Pair& queries, const Pair& keys, const Pair& values, bool is_causal, bool nan_to_zero,
-                           const std::string& isa) {
+                           const Pair& queries, const Pair& keys, const Pair& values, bool appends, bool is_causal,
+                           std::int64_t window, float softcap, bool nan_to_zero, const std::string& isa) {
   const auto channels = [](const Pair& pair) { return HeadChannels{std::get<0>(pair), std::get<1>(pair)}; };
   const CachedAttentionOptions options{.sequences = sequences,
                                        .tokens = tokens,
@@ -73,7 +73,10 @@ void init_cached_attention(CachedAttention* self, std::int64_t sequences, std::i
                                        .queries = channels(queries),
                                        .keys = channels(keys),
                                        .values = channels(values),
+                                       .appends = appends,
                                        .is_causal = is_causal,
+                                       .window = window,
+                                       .softcap = softcap,
                                        .nan_to_zero = nan_to_zero};
   new (self) CachedAttention(options, kernels_of(isa));
 }
@@ -249,10 +252,12 @@ void bind_ops(nb::module_& module) {
   nb::class_<CachedAttention, Op>(module, "CachedAttention", "Attention to a cache that new tokens are appended to.")
       .def(
           "__init__", &init_cached_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "key_heads"_a,
-          "depth"_a, "value_depth"_a, "scale"_a, "queries"_a, "keys"_a, "values"_a, "is_causal"_a = false,
-          "nan_to_zero"_a = false, "isa"_a = "",
+          "depth"_a, "value_depth"_a, "scale"_a, "queries"_a, "keys"_a, "values"_a, "appends"_a = true,
+          "is_causal"_a = false, "window"_a = 0, "softcap"_a = 0.0F, "nan_to_zero"_a = false, "isa"_a = "",
           "As Attention, of new tokens in planes; how many tokens the cache has, and the mask, come with each run of a "
-          "Sequence.");
+          "Sequence. Unless it `appends`, the cache is only read, and there are no operands besides queries. A token "
+          "attends to `window` tokens at most, if there is one; where scores are capped, a score s is "
+          "softcap tanh(s / softcap).");
 
   nb::class_<Rotate, Op>(module, "Rotate", "Pairs of channels of each head, turned by an angle of the token.")
       .def(

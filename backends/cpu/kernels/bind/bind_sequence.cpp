@@ -99,7 +99,8 @@ float* array_of(nb::handle item, std::size_t number, std::int64_t size, const ch
 using CacheIn = nb::ndarray<const float, nb::ndim<4>, nb::device::cpu>;
 using CacheOut = nb::ndarray<float, nb::ndim<4>, nb::device::cpu>;
 using MaskIn = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
-using CacheSpec = std::tuple<CacheIn, CacheIn, CacheOut, CacheOut, std::optional<IndicesIn>, std::optional<MaskIn>>;
+using CacheSpec = std::tuple<CacheIn, CacheIn, std::optional<CacheOut>, std::optional<CacheOut>,
+                             std::optional<IndicesIn>, std::optional<IndicesIn>, std::optional<MaskIn>>;
 
 // Rows of one head lie one after the other, and sequences and heads anywhere.
 template <typename Float, typename Array>
@@ -120,27 +121,34 @@ bool are_alike(const First& first, const Second& second, std::initializer_list<s
 }
 
 KeyValueCache cache_of(const CacheSpec& spec) {
-  const auto& [past_keys, past_values, keys, values, past_of, mask] = spec;
-  if (!are_alike(past_keys, past_values, {0, 1, 2}) || !are_alike(keys, values, {0, 1, 2}) ||
-      !are_alike(past_keys, keys, {0, 1, 3}) || !are_alike(past_values, values, {3})) {
+  const auto& [past_keys, past_values, keys, values, past_of, ends_of, mask] = spec;
+  const bool is_written = keys.has_value() && values.has_value();
+  if (!are_alike(past_keys, past_values, {0, 1, 2}) || keys.has_value() != values.has_value() ||
+      (is_written && (!are_alike(*keys, *values, {0, 1, 2}) || !are_alike(past_keys, *keys, {0, 1, 3}) ||
+                      !are_alike(past_values, *values, {3})))) {
     throw std::invalid_argument("sequence: keys and values of a cache do not fit each other");
   }
   const auto size = [](const auto& array, std::size_t axis) { return static_cast<std::int64_t>(array.shape(axis)); };
   KeyValueCache cache{};
   cache.past_keys = cache_place<const float>(past_keys);
   cache.past_values = cache_place<const float>(past_values);
-  cache.keys = cache_place<float>(keys);
-  cache.values = cache_place<float>(values);
-  cache.sequences = size(keys, 0);
-  cache.heads = size(keys, 1);
-  cache.depth = size(keys, 3);
-  cache.value_depth = size(values, 3);
-  cache.past = size(past_keys, 2);
-  cache.total = size(keys, 2);
-  if (past_of) {
-    if (past_of->size() != keys.shape(0)) throw std::invalid_argument("sequence: one length per sequence of a cache");
-    cache.past_of = past_of->data();
+  if (is_written) {
+    cache.keys = cache_place<float>(*keys);
+    cache.values = cache_place<float>(*values);
   }
+  cache.sequences = size(past_keys, 0);
+  cache.heads = size(past_keys, 1);
+  cache.depth = size(past_keys, 3);
+  cache.value_depth = size(past_values, 3);
+  cache.past = size(past_keys, 2);
+  cache.total = is_written ? size(*keys, 2) : cache.past;
+  const auto lengths = [&](const std::optional<IndicesIn>& of) -> const std::int64_t* {
+    if (!of) return nullptr;
+    if (of->size() != past_keys.shape(0)) throw std::invalid_argument("sequence: one length per sequence of a cache");
+    return of->data();
+  };
+  cache.past_of = lengths(past_of);
+  cache.ends_of = lengths(ends_of);
   if (mask) {
     cache.mask = mask->data();
     cache.mask_sequences = size(*mask, 0);
@@ -219,9 +227,9 @@ void bind_sequence(nb::module_& module) {
           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Arrays are of float32, or "
           "of bytes (uint8, int8), whose sizes are counted in words of four, rounded up. Each step that takes a cache "
           "has one of `caches`: keys and values of the past, those after the run, of (sequences, heads, tokens, "
-          "depth), "
-          "which may lie where the past ones do; the tokens of each sequence's past where they differ, and a mask of "
-          "(sequences, heads, new tokens, tokens), or None. Thread-safe.")
+          "depth), which may lie where the past ones do, and are None where the cache is only read; the tokens of each "
+          "sequence's past where they differ, those that count, and a mask of (sequences, heads, new tokens, tokens), "
+          "or None. Thread-safe.")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
 }
 

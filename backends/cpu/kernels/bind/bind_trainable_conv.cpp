@@ -1,5 +1,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -59,6 +60,8 @@ void bind_trainable_conv(nb::module_& module) {
           },
           "pool"_a, "shape"_a, "dy"_a, nb::arg("dx").noconvert(),
           "Write the gradient of the input, for that of the output, to `dx`. Lanes of zeros stay zero.")
+      .def("weight_gradient", &TrainableConv::weight_gradient, nb::call_guard<Unlocked>(),
+           "The WeightGradient of the same weights, which takes less memory than one made by itself.")
       .def(
           "output_shape",
           [](const TrainableConv& conv, const Shape4& shape) { return tuple_of(conv.output_shape(shape_of(shape))); },

@@ -176,7 +176,8 @@ Conv::Problem Conv::problem_of(const Shape& shape, const OutputGrid* grid, bool 
   return problem;
 }
 
-std::shared_ptr<const Conv::Plan> Conv::plan_for(const Shape& shape, int threads, const OutputGrid* grid) const {
+std::shared_ptr<const Conv::Plan> Conv::plan_for(const Shape& shape, int threads, const OutputGrid* grid,
+                                                 ThreadPool* pool) const {
   const std::lock_guard lock(mutex_);
   const auto known = std::ranges::find_if(planned_, [&](const auto& planned) {
     return planned->shape == shape && planned->threads == threads &&
@@ -188,10 +189,10 @@ std::shared_ptr<const Conv::Plan> Conv::plan_for(const Shape& shape, int threads
   }
   std::shared_ptr<const Plan> plan;
   try {
-    plan = make_plan(shape, threads, grid, may_generate_);
+    plan = make_plan(shape, threads, grid, may_generate_, pool);
   } catch (const CodeMemoryError&) {
     if (!may_generate_) throw;
-    plan = make_plan(shape, threads, grid, false);
+    plan = make_plan(shape, threads, grid, false, pool);
   }
   if (planned_.size() == kPlanned) planned_.erase(planned_.begin());
   planned_.push_back(plan);
@@ -221,7 +222,7 @@ void Conv::drop_packings() const {
 }
 
 std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int threads, const OutputGrid* grid,
-                                                  bool may_generate) const {
+                                                  bool may_generate, ThreadPool* pool) const {
   const Problem problem = problem_of(shape, grid, may_generate);
   const Tiling tiling = choose_tiling(problem.tiling, kernels_);
   const std::int64_t band = band_rows(problem.tiling.rows, tiling.form, threads);
@@ -235,7 +236,7 @@ std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int thread
     return planned->packing->tiling.packs_like(tiling) && planned->packing->band_rows == band;
   });
   const auto pack = [&] {
-    auto packing = std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling, panel, band);
+    auto packing = std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling, panel, band, pool);
     ++packed_;
     if (options_.values) packing->keep_places();
     return packing;
@@ -257,7 +258,6 @@ std::shared_ptr<const SparseWeights> Conv::source() const {
 }
 
 bool Conv::release_source() const {
-  if (options_.values) return false;
   if (!parts_.empty()) {
     // All, whatever the others did.
     return std::ranges::count_if(parts_, [](const auto& part) { return part->release_source(); }) > 0;
@@ -323,7 +323,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
     }
     return;
   }
-  const auto plan = plan_for(shape, pool.threads(), call.grid);
+  const auto plan = plan_for(shape, pool.threads(), call.grid, &pool);
   if (options_.values) {
     const std::lock_guard lock(mutex_);
     plan->packing->refresh(pool, *options_.values);

@@ -70,7 +70,7 @@ class Conv final : public Op {
 
   // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero in addition to 6
   // packed. A shape that needs another packing is packed from one that is there, which takes about twice as long.
-  // False, and nothing given up, before anything is packed, or if values change.
+  // False, and nothing given up, before anything is packed.
   bool release_source() const;
 
   // The weights; from a packed form if the source was released.
@@ -93,9 +93,11 @@ class Conv final : public Op {
   std::vector<float> padded_bias(std::span<const float> bias) const;
   Shape output_of(const Shape& shape, const OutputGrid* grid) const;
   Problem problem_of(const Shape& shape, const OutputGrid* grid, bool may_generate) const;
-  std::shared_ptr<const Plan> plan_for(const Shape& shape, int threads, const OutputGrid* grid) const;
-  std::shared_ptr<const Plan> make_plan(const Shape& shape, int threads, const OutputGrid* grid,
-                                        bool may_generate) const;
+  // With a pool, weights are packed on its threads.
+  std::shared_ptr<const Plan> plan_for(const Shape& shape, int threads, const OutputGrid* grid,
+                                       ThreadPool* pool = nullptr) const;
+  std::shared_ptr<const Plan> make_plan(const Shape& shape, int threads, const OutputGrid* grid, bool may_generate,
+                                        ThreadPool* pool) const;
   std::shared_ptr<const SparseWeights> locked_source() const;
   // Of all plans, the latest first. `drop_packings` leaves those that fit into what packings may take, and their plans.
   std::vector<std::shared_ptr<const ConvPacking>> packings() const;

@@ -9,11 +9,11 @@
 namespace sift::cpu {
 
 ConvPacking::ConvPacking(const SparseWeights& weights, const TilingProblem& problem, const Tiling& tiling,
-                         const PanelShape& panel, std::int64_t band_rows)
+                         const PanelShape& panel, std::int64_t band_rows, ThreadPool* pool)
     : tiling(tiling), panel(panel), band_rows(band_rows) {
   for (std::int64_t group = 0; group < problem.geometry.groups; ++group) {
     groups.push_back(
-        pack_weights(weights, group * problem.rows, problem.rows, problem.geometry, panel, tiling, band_rows));
+        pack_weights(weights, group * problem.rows, problem.rows, problem.geometry, panel, tiling, band_rows, pool));
   }
   band_costs = sift::cpu::band_costs(groups, problem.rows, band_rows);
 }

@@ -20,13 +20,14 @@ struct ConvPacking {
   std::vector<std::vector<PackedSlice>> groups;
   std::vector<double> band_costs;
 
-  // Throws CodeMemoryError where the system gives no memory for code.
+  // On the threads of `pool`, if there is one. Throws CodeMemoryError where the system gives no memory for code.
   ConvPacking(const SparseWeights& weights, const TilingProblem& problem, const Tiling& tiling, const PanelShape& panel,
-              std::int64_t band_rows);
+              std::int64_t band_rows, ThreadPool* pool);
 
   std::int64_t bytes() const;
 
-  // What it was made from, for the problem that it was made for or one that is packed alike.
+  // What it was made from, for the problem that it was made for or one that is packed alike; values that change are
+  // their places again.
   SparseWeights unpack(const TilingProblem& problem) const;
 
   // For weights that change: takes the values for their places, and fetches values if they are newer than those here.

@@ -1,230 +1,14 @@
 #include "jit/generated_rows.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/microarchitecture.h"
 #include "base/op.h"
 #include "base/prefetcher.h"
-#include "jit/code_memory.h"
-#include "jit/x86_emitter.h"
+#include "jit/shared_code.h"
 
 namespace sift::cpu {
 namespace {
-
-// The instruction set that code is generated for.
-using HostEmitter = X86Emitter;
-static_assert(Emitter<HostEmitter>);
-
-constexpr std::int32_t kBlockBytes = HostEmitter::kVectorBytes;
-constexpr std::int32_t kWeightBytes = sizeof(float);
-// Short instructions reach this far to either side: pointers point into the middle of what is near.
-constexpr std::int32_t kOperandReach = HostEmitter::kNearSteps * kBlockBytes;
-constexpr std::int32_t kWeightReach = HostEmitter::kNearSteps * kWeightBytes;
-static_assert(kBlockBytes == kLanes * kWeightBytes);
-
-constexpr VectorRegister kFirstOperand = kCodeRows;
-constexpr int kOperandRegisters = 4;
-static_assert(kCodeRows + kOperandRegisters <= HostEmitter::kVectorRegisters);
-// Blocks in which what comes next is prefetched: with fewer, some of it before; with more, most ask in vain.
-constexpr std::int64_t kBlocksAhead = 8;
-constexpr std::int32_t kLine = 64;
-constexpr VectorRegister kLow = kFirstOperand;
-constexpr VectorRegister kHigh = kFirstOperand + 1;
-
-// What a body and the pieces around it read.
-struct CodeCall {
-  std::uintptr_t block;  // the operand of the first of all channels, which may lie before the panel
-  const std::ptrdiff_t* taps;
-  std::uint64_t units;
-  const std::byte* weights;  // kWeightReach beyond the first
-  const std::byte* start;
-  const std::byte* body;
-  const std::byte* finish;
-  const std::byte* finish_rows;
-  const void* start_place;  // the last row's sums, or its bias
-  std::ptrdiff_t start_step;
-  const void* finish_place;  // the last row's sums, or its output
-  std::ptrdiff_t finish_step;
-  const void* residual;  // as its output
-  const std::byte* code_ahead;
-  const std::byte* weights_ahead;
-  float low;
-  float high;
-  QuadOutput quads;  // multipliers are those of the group
-  std::int32_t low_byte = 0xff;
-};
-
-Address field(std::size_t offset) { return {Pointer::call, static_cast<std::int32_t>(offset)}; }
-
-// The pieces that all bodies share, for each number of rows.
-class SharedCode {
- public:
-  using Enter = void (*)(const CodeCall*);
-  using Entries = std::array<const std::byte*, kCodeRows + 1>;
-
-  struct Finish {
-    const std::byte* begin;
-    Entries rows;
-  };
-
-  SharedCode() : memory_(kBytes) {
-    HostEmitter code(memory_.begin());
-    enter_ = reinterpret_cast<Enter>(code.at());
-    code.move(Pointer::call, Pointer::argument);
-    code.load(Pointer::place, field(offsetof(CodeCall, start_place)));
-    code.load(Pointer::step, field(offsetof(CodeCall, start_step)));
-    code.load(Pointer::block, field(offsetof(CodeCall, block)));
-    code.load(Pointer::taps, field(offsetof(CodeCall, taps)));
-    code.load(Pointer::units, field(offsetof(CodeCall, units)));
-    code.load(Pointer::weights, field(offsetof(CodeCall, weights)));
-    code.jump(field(offsetof(CodeCall, start)));
-    for (const bool from_bias : {false, true}) {
-      // Entered at the last row, whose code comes first.
-      Entries& entries = from_bias ? from_bias_ : from_sums_;
-      for (std::int64_t row = kCodeRows - 1; row >= 0; --row) {
-        entries[static_cast<std::size_t>(row) + 1] = code.at();
-        if (from_bias) {
-          code.broadcast(static_cast<VectorRegister>(row), {Pointer::place, 0});
-        } else {
-          code.load(static_cast<VectorRegister>(row), {Pointer::place, 0});
-        }
-        code.subtract(Pointer::place, Pointer::step);
-      }
-      code.load(Pointer::code_ahead, field(offsetof(CodeCall, code_ahead)));
-      code.load(Pointer::weights_ahead, field(offsetof(CodeCall, weights_ahead)));
-      code.jump(field(offsetof(CodeCall, body)));
-    }
-    to_sums_ = write_finish(code, [&](VectorRegister sums) { code.store_aligned({Pointer::place, 0}, sums); });
-    for (const bool non_temporal : {false, true}) {
-      for (const bool adds : {false, true}) {
-        to_output_[non_temporal][adds] = write_finish(
-            code,
-            [&](VectorRegister sums) {
-              if (adds) {
-                code.add(sums, sums, {Pointer::residual, 0});
-                code.subtract(Pointer::residual, Pointer::step);
-              }
-              // Of a NaN and a bound these take the second, as the other kernels do.
-              code.max(sums, kLow, sums);
-              code.min(sums, kHigh, sums);
-              if (non_temporal) {
-                code.store_non_temporal({Pointer::place, 0}, sums);
-              } else {
-                code.store({Pointer::place, 0}, sums);
-              }
-            },
-            [&] {
-              code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
-              code.broadcast(kLow, field(offsetof(CodeCall, low)));
-              code.broadcast(kHigh, field(offsetof(CodeCall, high)));
-            });
-      }
-    }
-    for (const bool adds : {false, true}) to_quads_[adds] = write_quads(code, adds);
-    memory_.seal(static_cast<std::size_t>(code.at() - memory_.begin()));
-  }
-
-  Enter enter() const { return enter_; }
-  const std::byte* start(bool from_bias, std::int64_t rows) const {
-    return (from_bias ? from_bias_ : from_sums_)[static_cast<std::size_t>(rows)];
-  }
-  const Finish& to_sums() const { return to_sums_; }
-  const Finish& to_output(bool non_temporal, bool adds) const { return to_output_[non_temporal][adds]; }
-  // For rows that are a multiple of 4.
-  const Finish& to_quads(bool adds) const { return to_quads_[adds]; }
-
- private:
-  static constexpr std::size_t kBytes = 32 << 10;
-
-  static Finish write_finish(HostEmitter& code, auto row_code, auto set_up) {
-    Finish finish{.begin = code.at(), .rows = {}};
-    code.load(Pointer::place, field(offsetof(CodeCall, finish_place)));
-    code.load(Pointer::step, field(offsetof(CodeCall, finish_step)));
-    set_up();
-    code.jump(field(offsetof(CodeCall, finish_rows)));
-    for (std::int64_t row = kCodeRows - 1; row >= 0; --row) {
-      finish.rows[static_cast<std::size_t>(row) + 1] = code.at();
-      row_code(static_cast<VectorRegister>(row));
-      code.subtract(Pointer::place, Pointer::step);
-    }
-    code.finish();
-    return finish;
-  }
-  static Finish write_finish(HostEmitter& code, auto row_code) {
-    return write_finish(code, row_code, [] {});
-  }
-
-  // Four rows become the bytes of a quad, from the last four to the first.
-  static Finish write_quads(HostEmitter& code, bool adds) {
-    constexpr VectorRegister kOther = kFirstOperand;
-    constexpr VectorRegister kAdded = kFirstOperand + 1;
-    constexpr VectorRegister kShift = kFirstOperand + 2;
-    constexpr auto kMultipliers = Pointer::operands;
-    const auto of_quads = [](std::size_t offset) { return field(offsetof(CodeCall, quads) + offset); };
-    Finish finish{.begin = code.at(), .rows = {}};
-    code.load(Pointer::place, field(offsetof(CodeCall, finish_place)));
-    code.load(kMultipliers, of_quads(offsetof(QuadOutput, multipliers)));
-    if (adds) {
-      code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
-      code.broadcast(kShift, of_quads(offsetof(QuadOutput, shift)));
-    }
-    code.jump(field(offsetof(CodeCall, finish_rows)));
-    for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
-      finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
-      const std::int32_t place = row / 4 * kBlockBytes;
-      if (adds) code.load(kOther, {Pointer::residual, place});
-      for (std::int32_t k = 0; k < 4; ++k) {
-        const VectorRegister sums = row + k;
-        code.to_floats(sums, sums);
-        code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
-        code.max(sums, sums, of_quads(offsetof(QuadOutput, low)));
-        code.min(sums, sums, of_quads(offsetof(QuadOutput, high)));
-        code.to_ints(sums, sums);
-        if (adds) {
-          code.add_int(sums, sums, of_quads(offsetof(QuadOutput, zero_point)));
-          code.to_floats(sums, sums);
-          code.shift_right(kAdded, kOther, 8 * k);
-          code.mask_ints(kAdded, kAdded, field(offsetof(CodeCall, low_byte)));
-          code.to_floats(kAdded, kAdded);
-          code.multiply_then_add(kAdded, kShift, of_quads(offsetof(QuadOutput, other_factor)));
-          code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadOutput, own_factor)));
-          code.max(sums, sums, of_quads(offsetof(QuadOutput, sum_low)));
-          code.min(sums, sums, of_quads(offsetof(QuadOutput, sum_high)));
-          code.to_ints(sums, sums);
-        }
-        // No carry goes from one byte to the next: each is in [0, 255] in the end.
-        if (k > 0) {
-          code.shift_left(sums, sums, 8 * k);
-          code.add_ints(row, row, sums);
-        }
-      }
-      if (!adds) code.add_int(row, row, of_quads(offsetof(QuadOutput, zero_point)));
-      code.store_aligned({Pointer::place, place}, row);
-    }
-    code.finish();
-    return finish;
-  }
-
-  CodeMemory memory_;
-  Enter enter_ = nullptr;
-  Entries from_sums_{};
-  Entries from_bias_{};
-  Finish to_sums_{};
-  Finish to_output_[2][2]{};
-  Finish to_quads_[2]{};
-};
-
-const SharedCode& shared_code() {
-  // Never unmapped: a thread may be running it while the process exits.
-  static const SharedCode* const code = new SharedCode;
-  return *code;
-}
-
-// How far ahead of `now` the pointer has to be moved so that `offset` is near.
-std::int32_t step_to(std::int64_t offset, std::int64_t now, std::int32_t reach) {
-  return static_cast<std::int32_t>(offset < now + reach ? 0 : offset + reach - now);
-}
 
 // Prefetches what rows are stored over, or what is added to them, while the block before is multiplied.
 void prefetch_output(const DirectOutput& direct, std::int64_t first, std::int64_t rows, std::ptrdiff_t block) {
@@ -241,7 +25,7 @@ class PartAhead {
  public:
   PartAhead(const void* first, const void* end, std::int64_t lines_per_block, std::int64_t blocks)
       : first_(reinterpret_cast<std::uintptr_t>(first)),
-        lines_(ceil_div(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(end) - first_), kLine)),
+        lines_(ceil_div(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(end) - first_), kLineBytes)),
         step_(lines_per_block),
         rest_(blocks * lines_per_block),
         rest_step_(ceil_div(std::max<std::int64_t>(lines_ - rest_, 0), blocks)) {}
@@ -249,11 +33,11 @@ class PartAhead {
   // Where bodies begin for the next block; where all has been prefetched, what they ask for is there.
   const std::byte* next() {
     for (const std::int64_t end = std::min(rest_ + rest_step_, lines_); rest_ < end; ++rest_) {
-      prefetch_line(first_ + static_cast<std::uintptr_t>(rest_ * kLine));
+      prefetch_line(first_ + static_cast<std::uintptr_t>(rest_ * kLineBytes));
     }
     const std::int64_t at = at_ < lines_ ? at_ : 0;
     at_ = at + step_;
-    return reinterpret_cast<const std::byte*>(first_ + static_cast<std::uintptr_t>(at * kLine));
+    return reinterpret_cast<const std::byte*>(first_ + static_cast<std::uintptr_t>(at * kLineBytes));
   }
 
  private:
@@ -290,123 +74,6 @@ class Parts {
 };
 
 }  // namespace
-
-std::int64_t unit_channels(std::int64_t taps, double density) {
-  constexpr double kInstructions = 220;  // loads of operands among them; slices are made of whole units
-  constexpr std::int64_t kMostChannels = 64;
-  const auto columns = static_cast<std::int64_t>(kInstructions / (1.0 + density * static_cast<double>(kCodeRows)));
-  return std::clamp<std::int64_t>(columns / taps, 1, kMostChannels);
-}
-
-std::size_t most_body_bytes(std::size_t nnz, std::size_t columns) {
-  // A pointer is set for each column, by two instructions, and advanced for the weights as soon as they are beyond its
-  // reach. A line of code or weights is prefetched by one instruction, or by fewer.
-  constexpr std::size_t kReach = 2 * HostEmitter::kNearSteps;
-  constexpr std::size_t kEnd = 5;  // instructions
-  const std::size_t multiplying =
-      HostEmitter::kShortBytes * (nnz + nnz / kReach + 2 * columns) + HostEmitter::kLongBytes * columns;
-  const std::size_t lines = (multiplying + nnz * sizeof(float)) / kLine + 2;
-  return multiplying + HostEmitter::kShortBytes * (lines / std::size_t{kBlocksAhead} + 2 + kEnd);
-}
-
-std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool has_taps, CodeUnit& unit,
-                      CodeWeight kind) {
-  const std::size_t nnz = entries.size();
-  std::size_t columns = 0;
-  const auto is_new_column = [&](std::size_t i) {
-    return i == 0 || entries[i].tap != entries[i - 1].tap || entries[i].channel != entries[i - 1].channel;
-  };
-  for (std::size_t i = 0; i < nnz; ++i) columns += is_new_column(i) ? 1 : 0;
-  // What comes next is about as long.
-  const auto lines_ahead = [](std::size_t bytes) {
-    constexpr std::size_t kPiece = kLine * kBlocksAhead;
-    return static_cast<std::uint32_t>((bytes + kPiece - 1) / kPiece);
-  };
-  unit.body = at;
-  unit.code_ahead = lines_ahead(HostEmitter::kShortBytes * (nnz + columns));
-  unit.weights_ahead = lines_ahead(sizeof(float) * nnz);
-
-  HostEmitter code(at);
-  std::uint32_t prefetched = 0;
-  std::int64_t operands = 0;
-  std::int64_t weights = kWeightReach;
-  std::int64_t weight = 0;
-  int loaded = 0;
-  VectorRegister operand = kFirstOperand;
-  for (std::size_t i = 0; i < nnz; ++i, weight += kWeightBytes) {
-    const CodeEntry& entry = entries[i];
-    const std::int64_t offset = std::int64_t{entry.channel} * kBlockBytes;
-    if (i == 0 || entry.tap != entries[i - 1].tap) {
-      operands = offset + kOperandReach;
-      code.set(Pointer::operands, {Pointer::block, static_cast<std::int32_t>(operands)});
-      if (has_taps) {
-        const auto place = static_cast<std::int32_t>(entry.tap * sizeof(std::ptrdiff_t));
-        code.add(Pointer::operands, {Pointer::taps, place});
-      }
-    }
-    if (is_new_column(i)) {
-      if (const std::int32_t step = step_to(offset, operands, kOperandReach); step > 0) {
-        code.advance(Pointer::operands, step);
-        operands += step;
-      }
-      operand = kFirstOperand + loaded++ % kOperandRegisters;
-      code.load(operand, {Pointer::operands, static_cast<std::int32_t>(offset - operands)});
-    }
-    if (const std::int32_t step = step_to(weight, weights, kWeightReach); step > 0) {
-      code.advance(Pointer::weights, step);
-      weights += step;
-    }
-    const Address factor{Pointer::weights, static_cast<std::int32_t>(weight - weights)};
-    if (kind == CodeWeight::quad) {
-      code.dot_product(static_cast<VectorRegister>(entry.row), operand, factor);
-    } else {
-      code.multiply_add(static_cast<VectorRegister>(entry.row), operand, factor);
-    }
-    // Evenly spread: requested all at once, they would fill the queues, and operands would wait.
-    for (; prefetched * nnz < (i + 1) * (unit.code_ahead + unit.weights_ahead); ++prefetched) {
-      const bool is_code = prefetched < unit.code_ahead;
-      code.prefetch({is_code ? Pointer::code_ahead : Pointer::weights_ahead,
-                     static_cast<std::int32_t>(is_code ? prefetched : prefetched - unit.code_ahead) * kLine});
-    }
-  }
-  // As the next body, which may follow at once, expects the pointers.
-  if (nnz > 0) {
-    code.advance(Pointer::weights, static_cast<std::int32_t>(weight + kWeightReach - weights));
-    code.advance(Pointer::code_ahead, static_cast<std::int32_t>(unit.code_ahead) * kLine);
-    code.advance(Pointer::weights_ahead, static_cast<std::int32_t>(unit.weights_ahead) * kLine);
-  }
-  code.count_down(Pointer::units);
-  code.jump_if_zero(field(offsetof(CodeCall, finish)));
-  return code.at();
-}
-
-std::vector<CodeEntry> read_body(const std::byte* body) {
-  std::vector<CodeEntry> entries;
-  std::int64_t operands = 0;
-  CodeEntry entry{};
-  for (;;) {
-    const Instruction read = HostEmitter::decode(body);
-    switch (read.kind) {
-      case Instruction::Kind::advance:
-        if (read.pointer == Pointer::operands) operands += read.displacement;
-        break;
-      case Instruction::Kind::set_operands: operands = read.displacement; break;
-      case Instruction::Kind::add_tap:
-        entry.tap = static_cast<std::uint32_t>(read.displacement) / sizeof(std::ptrdiff_t);
-        break;
-      case Instruction::Kind::load:
-        entry.channel = static_cast<std::uint32_t>((operands + read.displacement) / kBlockBytes);
-        break;
-      case Instruction::Kind::multiply_add:
-        entry.row = static_cast<std::uint32_t>(read.sum);
-        entries.push_back(entry);
-        break;
-      case Instruction::Kind::other: break;
-      case Instruction::Kind::end: return entries;
-    }
-    body += read.bytes;
-  }
-}
 
 void prepare_generated() { shared_code(); }
 

@@ -58,8 +58,21 @@ struct CachedAttention::Run {
   const float* values;
   float* out;
 
+  const CachedAttentionOptions& options;
+
   std::int64_t past(std::int64_t sequence) const {
     return cache.past_of != nullptr ? cache.past_of[sequence] : cache.past;
+  }
+  // Keys of a sequence that count.
+  std::int64_t end(std::int64_t sequence) const {
+    if (cache.ends_of != nullptr) return cache.ends_of[sequence];
+    return options.appends ? past(sequence) + options.tokens : cache.total;
+  }
+  const float* keys_of(std::int64_t sequence, std::int64_t head) const {
+    return options.appends ? cache.keys.head(sequence, head) : cache.past_keys.head(sequence, head);
+  }
+  const float* values_of(std::int64_t sequence, std::int64_t head) const {
+    return options.appends ? cache.values.head(sequence, head) : cache.past_values.head(sequence, head);
   }
   const float* mask(std::int64_t sequence, std::int64_t head, std::int64_t token) const {
     const KeyValueCache& c = cache;
@@ -79,9 +92,17 @@ CachedAttention::CachedAttention(const CachedAttentionOptions& options, const Ke
         "cached attention: heads and depths must be positive, sequences and tokens not negative");
   }
   if (o.heads % o.key_heads != 0) throw std::invalid_argument("cached attention: heads of keys must divide the heads");
+  if (o.window < 0 || (o.window > 0 && !o.is_causal)) {
+    throw std::invalid_argument("cached attention: a window must be positive, and its attention causal");
+  }
+  if (!(o.softcap >= 0)) throw std::invalid_argument("cached attention: a cap of scores must be positive");
   check_head_channels("cached attention", o.queries, o.heads, o.depth);
-  check_head_channels("cached attention", o.keys, o.key_heads, o.depth);
-  check_head_channels("cached attention", o.values, o.key_heads, o.value_depth);
+  if (o.appends) {
+    check_head_channels("cached attention", o.keys, o.key_heads, o.depth);
+    check_head_channels("cached attention", o.values, o.key_heads, o.value_depth);
+  } else if (o.is_causal) {
+    throw std::invalid_argument("cached attention: a cache that is only read has no order with new tokens");
+  }
   element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, Layout::nchw);
   element_count({o.sequences, o.tokens, o.heads, o.value_depth}, Layout::nchw);
 }
@@ -94,6 +115,7 @@ Shape CachedAttention::output_shape(const Shape& in) const {
 }
 
 OtherSizes CachedAttention::other_sizes(const Shape&) const {
+  if (!options_.appends) return {};
   return {.second = element_count({rows(), options_.keys.count}, Layout::nchw),
           .third = element_count({rows(), options_.values.count}, Layout::nchw)};
 }
@@ -108,8 +130,17 @@ void CachedAttention::check(const KeyValueCache& cache) const {
       cache.value_depth != o.value_depth) {
     throw std::invalid_argument("cached attention: the cache has other sequences, heads or depths");
   }
-  if (cache.past < 0 || (cache.past_of == nullptr && cache.total != cache.past + o.tokens)) {
+  if (!o.appends && (cache.total != cache.past || cache.past_of != nullptr)) {
+    throw std::invalid_argument("cached attention: a cache that is only read has no new tokens");
+  }
+  if (cache.past < 0 || (o.appends && cache.past_of == nullptr && cache.total != cache.past + o.tokens)) {
     throw std::invalid_argument("cached attention: the cache has no room for exactly the past and the new tokens");
+  }
+  for (std::int64_t sequence = 0; cache.ends_of != nullptr && sequence < o.sequences; ++sequence) {
+    const std::int64_t end = cache.ends_of[sequence];
+    if (end < (o.is_causal ? o.tokens : 1) || end > cache.total) {
+      throw std::invalid_argument("cached attention: a sequence ends outside of its cache, or before its new tokens");
+    }
   }
   for (std::int64_t sequence = 0; cache.past_of != nullptr && sequence < o.sequences; ++sequence) {
     const std::int64_t past = cache.past_of[sequence];
@@ -130,24 +161,27 @@ void CachedAttention::run_with_cache(ThreadPool& pool, const Shape& shape, const
   check(cache);
   const CachedAttentionOptions& o = options_;
   if (rows() == 0) return;
-  if (others.second == nullptr || others.third == nullptr) {
+  if (o.appends && (others.second == nullptr || others.third == nullptr || cache.keys.data == nullptr)) {
     throw std::invalid_argument("cached attention: keys or values are missing");
   }
-  const Run run{cache, in, others.second, others.third, out};
+  if (cache.total == 0) throw std::invalid_argument("cached attention: there is no key");
+  const Run run{cache, in, others.second, others.third, out, options_};
   const std::int64_t group = o.heads / o.key_heads;
   const std::int64_t key_heads = o.sequences * o.key_heads;
   if (o.tokens < kLeastInLanes && key_heads >= pool.threads()) {
     // A step: each head of the cache is written and read by one thread, without a wait between.
     pool.parallel_for(key_heads, [&](std::int64_t task) {
       const std::int64_t sequence = task / o.key_heads;
-      append(run, sequence, task % o.key_heads);
+      if (o.appends) append(run, sequence, task % o.key_heads);
       for (std::int64_t head = task % o.key_heads * group; head < (task % o.key_heads + 1) * group; ++head) {
         for (std::int64_t token = 0; token < o.tokens; ++token) attend_one(run, sequence, head, token);
       }
     });
     return;
   }
-  pool.parallel_for(key_heads, [&](std::int64_t task) { append(run, task / o.key_heads, task % o.key_heads); });
+  if (o.appends) {
+    pool.parallel_for(key_heads, [&](std::int64_t task) { append(run, task / o.key_heads, task % o.key_heads); });
+  }
   if (o.tokens < kLeastInLanes) {
     pool.parallel_for(rows() * o.heads, [&](std::int64_t task) {
       const std::int64_t row = task / o.heads;
@@ -177,26 +211,35 @@ void CachedAttention::append(const Run& run, std::int64_t sequence, std::int64_t
               c.total, o.value_depth);
 }
 
+// The first key that a new token attends to, behind `before` keys of older ones.
+std::int64_t CachedAttention::first_seen(std::int64_t before, std::int64_t token) const {
+  return options_.window == 0 ? 0 : std::max<std::int64_t>(before + token + 1 - options_.window, 0);
+}
+
 void CachedAttention::attend_one(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t token) const {
   const CachedAttentionOptions& o = options_;
   const std::int64_t row = sequence * o.tokens + token;
   const std::int64_t key_head = head / (o.heads / o.key_heads);
-  const std::int64_t seen = run.past(sequence) + (o.is_causal ? token + 1 : o.tokens);
+  const std::int64_t all = run.end(sequence);
+  const std::int64_t begin = first_seen(all - o.tokens, token);
+  const std::int64_t seen = (o.is_causal ? all - o.tokens + token + 1 : all) - begin;
   Scratch& own = scratch();
   float* const query = floats(own.panel, ceil_div(o.depth, kLanes) * kLanes);
   const float* const from = run.queries + row * o.queries.count + o.queries.first + head * o.depth;
   for (std::int64_t c = 0; c < o.depth; ++c) query[c] = from[c] * o.scale;
+  const float* const mask = run.mask(sequence, head, token);
   AttentionArgs args{};
-  args.keys = run.cache.keys.head(sequence, key_head);
-  args.values = run.cache.values.head(sequence, key_head);
+  args.keys = run.keys_of(sequence, key_head) + begin * o.depth;
+  args.values = run.values_of(sequence, key_head) + begin * o.value_depth;
   args.out = run.out + (row * o.heads + head) * o.value_depth;
   args.key_stride = o.depth;
   args.value_stride = o.value_depth;
   args.depth = o.depth;
   args.value_depth = o.value_depth;
   args.end_key = seen;
+  args.softcap = o.softcap;
   args.nan_to_zero = o.nan_to_zero;
-  args.mask = run.mask(sequence, head, token);
+  args.mask = mask != nullptr ? mask + begin : nullptr;
   args.panel = query;
   args.scores = floats(own.scores, ceil_div(seen, kLanes) * kLanes);
   kernels_.attend_row(args);
@@ -208,8 +251,8 @@ void CachedAttention::attend_tile(const Run& run, std::int64_t sequence, std::in
   const std::int64_t key_head = head / (o.heads / o.key_heads);
   const std::int64_t blocks = ceil_div(count, kLanes);
   const std::int64_t lanes = blocks * kLanes;
-  const std::int64_t past = run.past(sequence);
-  const std::int64_t all = past + o.tokens;
+  const std::int64_t all = run.end(sequence);
+  const std::int64_t before = all - o.tokens;
   Scratch& own = scratch();
   float* const panel = floats(own.panel, o.depth * lanes);
   // Lanes without a query have the last one.
@@ -221,45 +264,51 @@ void CachedAttention::attend_tile(const Run& run, std::int64_t sequence, std::in
   }
   // Keys after the last one that a query of the tile sees are left out, unless a query sees none.
   const auto seen_by = [&](std::int64_t lane) {
-    std::int64_t end = o.is_causal ? past + token_of(lane) + 1 : all;
+    std::int64_t end = o.is_causal ? before + token_of(lane) + 1 : all;
     const float* const mask = run.mask(sequence, head, token_of(lane));
     if (mask == nullptr) return end;
+    const std::int64_t least = first_seen(before, token_of(lane));
     std::int64_t last = end;
-    while (last > 0 && mask[last - 1] < kHidden) --last;
-    return last > 0 ? last : end;
+    while (last > least && mask[last - 1] < kHidden) --last;
+    return last > least ? last : end;
   };
   std::int64_t end = 0;
   for (std::int64_t lane = 0; lane < count; ++lane) end = std::max(end, seen_by(lane));
+  const std::int64_t begin = first_seen(before, first);
+  const std::int64_t keys = end - begin;
   float* mask = nullptr;
   if (run.cache.mask != nullptr || o.is_causal) {
-    mask = floats(own.mask, lanes * end);
+    mask = floats(own.mask, lanes * keys);
     for (std::int64_t block = 0; block < blocks; ++block) {
-      float* const to = mask + block * end * kLanes;
+      float* const to = mask + block * keys * kLanes;
       for (std::int64_t lane = 0; lane < kLanes; ++lane) {
         const std::int64_t token = token_of(block * kLanes + lane);
         const float* const from = run.mask(sequence, head, token);
-        const std::int64_t seen = o.is_causal ? std::min(past + token + 1, end) : end;
-        for (std::int64_t key = 0; key < seen; ++key) to[key * kLanes + lane] = from != nullptr ? from[key] : 0.0F;
-        for (std::int64_t key = seen; key < end; ++key) {
-          to[key * kLanes + lane] = -std::numeric_limits<float>::infinity();
+        const std::int64_t least = first_seen(before, token);
+        const std::int64_t seen = o.is_causal ? std::min(before + token + 1, end) : end;
+        for (std::int64_t key = begin; key < end; ++key) {
+          const bool counts = least <= key && key < seen;
+          const float added = from != nullptr ? from[key] : 0.0F;
+          to[(key - begin) * kLanes + lane] = counts ? added : -std::numeric_limits<float>::infinity();
         }
       }
     }
   }
   AttentionArgs args{};
-  args.keys = run.cache.keys.head(sequence, key_head);
-  args.values = run.cache.values.head(sequence, key_head);
+  args.keys = run.keys_of(sequence, key_head) + begin * o.depth;
+  args.values = run.values_of(sequence, key_head) + begin * o.value_depth;
   args.key_stride = o.depth;
   args.value_stride = o.value_depth;
   args.depth = o.depth;
   args.value_depth = o.value_depth;
   args.blocks = blocks;
-  args.end_key = end;
+  args.end_key = keys;
+  args.softcap = o.softcap;
   args.nan_to_zero = o.nan_to_zero;
   args.mask_by_query = true;
   args.mask = mask;
   args.panel = panel;
-  args.scores = floats(own.scores, end * lanes);
+  args.scores = floats(own.scores, keys * lanes);
   args.sums = floats(own.sums, o.value_depth * lanes);
   kernels_.attend_rows(args);
   for (std::int64_t lane = 0; lane < count; ++lane) {

@@ -21,17 +21,20 @@ struct CachedAttentionOptions {
   HeadChannels queries;
   HeadChannels keys;
   HeadChannels values;
+  bool appends = true;       // otherwise the cache is read, as that of another text is, and there are no new keys
   bool is_causal = false;    // a token attends to itself and to those before it, whatever the mask says of others
+  std::int64_t window = 0;   // of causal attention: how many tokens it attends to at most; 0: all
+  float softcap = 0;         // a score s becomes softcap tanh(s / softcap) before the mask is added; 0: it stays
   bool nan_to_zero = false;  // as of attention
 };
 
 // Input, second and third operand are queries, keys and values of the new tokens, [sequences tokens][channels]. Keys
 // and values are appended to the cache, and the queries attend to all of it. How many tokens it has belongs to the run,
-// so that one operator serves all steps.
+// so that one operator serves all steps. Where nothing is appended, there is no second and third operand.
 class CachedAttention final : public Op {
  public:
-  // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), and for heads that an
-  // operand has no channels for.
+  // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), for heads that an operand
+  // has no channels for, and for a window without a causal order, or such an order in a cache that is only read.
   CachedAttention(const CachedAttentionOptions& options, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;
@@ -48,6 +51,7 @@ class CachedAttention final : public Op {
   struct Run;
   std::int64_t rows() const { return options_.sequences * options_.tokens; }
   void check(const KeyValueCache& cache) const;
+  std::int64_t first_seen(std::int64_t before, std::int64_t token) const;
   void append(const Run& run, std::int64_t sequence, std::int64_t key_head) const;
   void attend_one(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t token) const;
   void attend_tile(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t first,

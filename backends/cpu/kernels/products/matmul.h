@@ -52,7 +52,6 @@ class Matmul final : public Op {
   Tiles tiles_for(std::int64_t blocks) const;
   void list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t slice, ListedRows& listed) const;
   static void make_dense(std::int64_t columns, std::uint32_t column_bytes, ListedRows& listed);
-  static void make_sell(std::size_t together, std::uint16_t behind, ListedRows& listed);
   void run_rows(const Tiles& tiles, std::int64_t first_row, const float* panels, const float* second, float* out) const;
 
   std::shared_ptr<const PackedRows> weights_;

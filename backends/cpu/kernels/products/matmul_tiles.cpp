@@ -44,8 +44,8 @@ struct Matmul::Tiles {
   std::int64_t tile_blocks;    // of each but the last
   std::int64_t slice_columns;  // of each but the last
   std::int64_t slices;
-  std::int64_t panel_floats;  // with a block of zeros behind
-  std::int64_t task_rows;     // a multiple of 4
+  std::int64_t panel_floats;
+  std::int64_t task_rows;  // a multiple of 4
 
   std::uint32_t column_bytes() const {
     return static_cast<std::uint32_t>(tile_blocks * kLanes * std::int64_t{sizeof(float)});
@@ -59,7 +59,6 @@ struct Matmul::ListedRows {
   std::vector<std::uint32_t> starts;
   std::vector<std::uint16_t> offsets;
   std::vector<float> values;
-  std::vector<std::uint16_t> order;
 };
 
 Matmul::Tiles Matmul::tiles_for(std::int64_t blocks) const {
@@ -78,6 +77,11 @@ Matmul::Tiles Matmul::tiles_for(std::int64_t blocks) const {
                               .microarchitecture = detected_microarchitecture()};
   Tiles tiles{};
   tiles.tiling = choose_tiling(problem, kernels_);
+  if (tiles.tiling.form == WeightForm::sell) {
+    // To put rows side by side takes longer than such a kernel saves.
+    tiles.tiling.rows = kernels_.rows(WeightForm::csr, 1, static_cast<int>(tiles.tiling.tile.blocks()));
+    tiles.tiling.form = WeightForm::csr;
+  }
   tiles.blocks = blocks;
   tiles.tile_blocks = tiles.tiling.tile.images;
   tiles.count = ceil_div(blocks, tiles.tile_blocks);
@@ -85,7 +89,7 @@ Matmul::Tiles Matmul::tiles_for(std::int64_t blocks) const {
   const std::int64_t most = std::max<std::int64_t>(kOffsetLimit / tiles.column_bytes() / kLanes * kLanes, kLanes);
   tiles.slice_columns = std::clamp((tiles.tiling.slice_channels + kLanes / 2) / kLanes * kLanes, kLanes, most);
   tiles.slices = ceil_div(weights.columns(), tiles.slice_columns);
-  tiles.panel_floats = (tiles.slice_columns + 1) * tiles.tile_blocks * kLanes;
+  tiles.panel_floats = tiles.slice_columns * tiles.tile_blocks * kLanes;
   return tiles;
 }
 
@@ -134,10 +138,6 @@ void Matmul::list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t 
   }
   std::fill(listed.starts.begin() + rows, listed.starts.end(), listed.starts[index(rows)]);
   if (tiles.tiling.form == WeightForm::dense) make_dense(end - first, tiles.column_bytes(), listed);
-  if (tiles.tiling.form == WeightForm::sell) {
-    const auto behind = static_cast<std::uint16_t>(index(tiles.slice_columns) * tiles.column_bytes());
-    make_sell(index(tiles.tiling.rows_per_call), behind, listed);
-  }
 }
 
 // Groups of four rows, column by column.
@@ -156,30 +156,6 @@ void Matmul::make_dense(std::int64_t columns, std::uint32_t column_bytes, Listed
   }
 }
 
-// Some rows side by side, as long as the longest: what follows the others multiplies zeros behind the panel.
-void Matmul::make_sell(std::size_t together, std::uint16_t behind, ListedRows& listed) {
-  const std::vector<std::uint32_t> from = listed.starts;
-  std::size_t entries = 0;
-  for (std::size_t row = 0; row < index(listed.rows); row += together) {
-    std::uint32_t longest = 0;
-    for (std::size_t i = row; i < row + together; ++i) longest = std::max(longest, from[i + 1] - from[i]);
-    listed.starts[row / together] = static_cast<std::uint32_t>(entries);
-    entries += longest * together;
-  }
-  listed.starts[index(listed.rows) / together] = static_cast<std::uint32_t>(entries);
-  std::vector<std::uint16_t> offsets(entries, behind);
-  std::vector<float> values(entries, 0.0F);
-  for (std::size_t row = 0; row < index(listed.rows); ++row) {
-    std::size_t to = listed.starts[row / together] + row % together;
-    for (std::size_t i = from[row]; i < from[row + 1]; ++i, to += together) {
-      offsets[to] = listed.offsets[i];
-      values[to] = listed.values[i];
-    }
-  }
-  listed.offsets.swap(offsets);
-  listed.values.swap(values);
-}
-
 void Matmul::run_rows(const Tiles& tiles, std::int64_t first_row, const float* panels, const float* second,
                       float* out) const {
   static thread_local ListedRows listed;
@@ -187,8 +163,6 @@ void Matmul::run_rows(const Tiles& tiles, std::int64_t first_row, const float* p
   const std::int64_t stored = std::min(tiles.task_rows, rows - first_row);
   listed.rows = ceil_div(stored, 4) * 4;
   listed.taken.assign(index(listed.rows), 0);
-  listed.order.resize(index(listed.rows));
-  for (std::size_t i = 0; i < listed.order.size(); ++i) listed.order[i] = static_cast<std::uint16_t>(i);
   const std::int64_t sums_row = tiles.tile_blocks * kLanes;
   float* const sums = thread_scratch().sums.floats(index(tiles.count * listed.rows * sums_row));
   for (std::int64_t slice = 0; slice < tiles.slices; ++slice) {
@@ -202,7 +176,6 @@ void Matmul::run_rows(const Tiles& tiles, std::int64_t first_row, const float* p
     args.columns =
         static_cast<std::uint32_t>(std::min(tiles.slice_columns, weights_->columns() - slice * tiles.slice_columns));
     args.one_tap = true;
-    args.order = listed.order.data();
     args.bias = slice == 0 ? bias_.data() + first_row : nullptr;
     args.row_end = static_cast<std::uint32_t>(listed.rows);
     for (std::int64_t tile = 0; tile < tiles.count; ++tile) {
@@ -258,7 +231,6 @@ void Matmul::run_many(ThreadPool& pool, std::int64_t blocks, const float* in, co
                              .to_step = step};
         kernels_.copy_blocks({&copy, 1});
       }
-      std::fill_n(panel + tiles.slice_columns * step, step, 0.0F);
     });
     pool.parallel_for(ceil_div(rows, tiles.task_rows),
                       [&](std::int64_t task) { run_rows(tiles, task * tiles.task_rows, panels, second, out); });

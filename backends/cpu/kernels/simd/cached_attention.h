@@ -59,11 +59,18 @@ template <int Together, int Cols>
   for (int r = 0; r < Together; ++r) sums[r].store_to(at + r * Cols * kBlock);
 }
 
+// Of whole vectors of scores.
+inline void cap_scores(float* scores, std::int64_t count, float cap) {
+  const float unit = 1.0F / cap;
+  for (std::int64_t i = 0; i < count; i += kVecLanes) store(scores + i, tanh(load(scores + i) * unit) * cap);
+}
+
 template <int Cols>
 void attend_block_of_rows(const AttentionArgs& args) {
   std::int64_t key = 0;
   for (; key + kTogether <= args.end_key; key += kTogether) score_rows<kTogether, Cols>(args, key);
   for (; key < args.end_key; ++key) score_rows<1, Cols>(args, key);
+  if (args.softcap != 0) cap_scores(args.scores, args.end_key * Cols * kBlock, args.softcap);
   if (args.mask != nullptr) add_mask<Cols>(args);
   const Tile<1, Cols> factors = softmax<Cols>(args);
   for (std::int64_t first = 0; first < args.end_key; first += kKeysAtOnce) {
@@ -146,10 +153,13 @@ inline void attend_row(const AttentionArgs& args) {
   std::int64_t key = 0;
   for (; key + kTogether <= args.end_key; key += kTogether) score_one<kTogether>(args, key);
   for (; key < args.end_key; ++key) score_one<1>(args, key);
+  const std::int64_t end = (args.end_key + kVecLanes - 1) / kVecLanes * kVecLanes;
+  for (key = args.end_key; key < end; ++key) args.scores[key] = kNothing;
+  if (args.softcap != 0) cap_scores(args.scores, end, args.softcap);
   if (args.mask != nullptr) {
     for (key = 0; key < args.end_key; ++key) args.scores[key] += args.mask[key];
   }
-  const std::int64_t end = (args.end_key + kVecLanes - 1) / kVecLanes * kVecLanes;
+  // A score that was capped is none any more.
   for (key = args.end_key; key < end; ++key) args.scores[key] = kNothing;
   Vec most = splat(kNothing);
   for (key = 0; key < end; key += kVecLanes) most = max(most, load(args.scores + key));

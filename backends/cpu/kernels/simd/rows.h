@@ -112,6 +112,37 @@ void rows_csr(const RowsArgs& args) {
   }
 }
 
+// A few weights of a row at a time, each with sums of its own, where the sums of one are too few to keep the
+// multipliers busy: a sum takes its next multiply-add when the one before is done.
+template <typename Sums, int Together>
+void rows_csr_apart(const RowsArgs& args) {
+  const std::byte* const panel = args.panel;
+  const std::ptrdiff_t pitch = args.pitch;
+  const std::uint16_t* offset = args.offsets + args.starts[args.row_begin];
+  const float* value = args.values + args.starts[args.row_begin];
+  float* acc = args.acc;
+  for (std::uint32_t row = args.row_begin; row < args.row_end; ++row, acc += Sums::kFloats) {
+    const std::uint16_t* const end = args.offsets + args.starts[row + 1];
+    Sums sums[Together];
+    sums[0].start(args.bias, row, acc);
+#pragma GCC unroll 8
+    for (int i = 1; i < Together; ++i) sums[i].clear();
+#pragma GCC unroll 1
+    for (; end - offset >= Together; offset += Together, value += Together) {
+#pragma GCC unroll 8
+      for (int i = 0; i < Together; ++i) sums[i].multiply_add(value[i], panel + offset[i], pitch);
+    }
+#pragma GCC unroll 1
+    for (; offset != end; ++offset, ++value) sums[0].multiply_add(*value, panel + *offset, pitch);
+#pragma GCC unroll 8
+    for (int i = 1; i < Together; ++i) {
+#pragma GCC unroll 8
+      for (int v = 0; v < Sums::kVecs; ++v) sums[0].vec[v] += sums[i].vec[v];
+    }
+    sums[0].finish(args, row - args.row_begin);
+  }
+}
+
 // sums[r] += the r-th weight times its operands.
 template <int Row, int RowsPerCall, typename Sums>
 [[gnu::always_inline]] inline void multiply_sell(const SomeWeights<Sums, RowsPerCall>& weights, const std::byte* panel,
@@ -140,9 +171,9 @@ inline constexpr int kListAhead = 2048;
   }
 }
 
-// Two or four rows at a time, where the sums of one are too few to keep the multipliers busy: a sum takes its next
-// multiply-add when the one before is done. Rows stand by the lengths of their lists, so that few weights of zero make
-// those of neighbours equal: there is one end for all of them, and most are what the processor expects.
+// Two or four rows at a time, where the sums of one are too few to keep the multipliers busy. Rows stand by the lengths
+// of their lists, so that few weights of zero make those of neighbours equal: there is one end for all of them, and
+// most are what the processor expects.
 template <typename Sums, int RowsPerCall>
 void rows_sell(const RowsArgs& args) {
   const std::byte* const panel = args.panel;
@@ -283,7 +314,7 @@ void rows_dense(const RowsArgs& args) {
 // Registers left for accumulators in addition to weights and, where arithmetic takes no memory operand, operands.
 inline constexpr int kAccumulators = kRegisters - (kMemoryOperands ? 2 : 4);
 
-// Sums that hide the latency of the multiply-adds by themselves; rows of fewer use sell.
+// Sums that hide the latency of the multiply-adds by themselves; rows of fewer use sell, or have several.
 inline constexpr int kEnoughSums = 7;
 
 template <int Rows, int Cols>
@@ -291,6 +322,11 @@ constexpr RowsFunction rows_of(WeightForm form) {
   constexpr int kVecs = Tile<Rows, Cols>::kVecs;
   if constexpr (Rows * Cols <= 14 && kVecs >= kEnoughSums && kVecs <= kAccumulators) {
     if (form == WeightForm::csr) return &rows_csr<Tile<Rows, Cols>>;
+  }
+  if constexpr (Rows == 1 && kVecs < kEnoughSums && 2 * kVecs <= kAccumulators) {
+    constexpr int kTimes = (kEnoughSums + kVecs) / kVecs;  // as many as are enough
+    constexpr int kTogether = kTimes > 4 ? 4 : kTimes;
+    if (form == WeightForm::csr) return &rows_csr_apart<Tile<Rows, Cols>, kTogether>;
   }
   if constexpr (2 * kVecs <= kRegisters - 3) {
     if (form == WeightForm::csr_pairs) return &rows_csr_pairs<Rows, Cols>;

@@ -13,13 +13,43 @@ namespace {
 constexpr std::size_t kPieceBlocks = 16;  // of code
 constexpr std::uint32_t kUnused = std::numeric_limits<std::uint32_t>::max();
 
+// The blocks of a slice that becomes code.
+struct ListedCode {
+  struct Block {
+    std::size_t products;
+    std::size_t rows;
+  };
+
+  std::vector<Block> blocks;
+  std::vector<GradientProduct> products;
+  std::vector<std::uint32_t> rows;
+};
+
+void write_code(const ListedCode& listed, GradientCode& code, GradientSlice& slice) {
+  std::span<const GradientProduct> products(listed.products);
+  std::span<const std::uint32_t> rows(listed.rows);
+  for (std::size_t block = 0; block < listed.blocks.size(); ++block) {
+    const auto in_piece = static_cast<std::uint32_t>(block % kPieceBlocks);
+    if (in_piece == 0) code.begin();
+    const auto [product_count, row_count] = listed.blocks[block];
+    code.add_block(products.first(product_count), rows.first(row_count));
+    products = products.subspan(product_count);
+    rows = rows.subspan(row_count);
+    if (in_piece + 1 == kPieceBlocks || block + 1 == listed.blocks.size()) {
+      slice.pieces.push_back({code.end(), in_piece + 1});
+    }
+  }
+}
+
 class Packer {
  public:
-  Packer(const SparseWeights& weights, const GradientTile& tile, const KernelTable& kernels, GradientCode* code)
-      : weights_(weights), tile_(tile), kernels_(kernels), code_(code) {}
+  Packer(const SparseWeights& weights, const GradientTile& tile, const KernelTable& kernels, bool generates)
+      : weights_(weights), tile_(tile), kernels_(kernels), generates_(generates) {}
 
-  // Weights of the rows from `cursors` on, as far as they are in the slice of columns; moves the cursors.
-  GradientSlice slice(std::int64_t row_begin, std::span<std::size_t> cursors, std::int64_t column_begin) {
+  // Weights of the rows from `cursors` on, as far as they are in the slice of columns; moves the cursors. What becomes
+  // code is only listed.
+  GradientSlice slice(std::int64_t row_begin, std::span<std::size_t> cursors, std::int64_t column_begin,
+                      ListedCode& listed) {
     GradientSlice slice;
     column_begin_ = static_cast<std::uint32_t>(column_begin);
     offsets_.assign(static_cast<std::size_t>(std::min(tile_.slice_columns, weights_.columns() - column_begin)),
@@ -28,8 +58,8 @@ class Packer {
     place_columns(slice);
     std::ranges::stable_sort(pieces_, std::ranges::greater{},
                              [](const GradientPiece& piece) { return piece.columns.size(); });
-    if (code_ != nullptr) {
-      add_code(slice);
+    if (generates_) {
+      list_code(slice, listed);
     } else {
       for (std::size_t first = 0; first < pieces_.size();) first = add_block(first, slice);
     }
@@ -52,7 +82,7 @@ class Packer {
       std::size_t& at = cursors[row];
       for (; at < columns.size() && columns[at] < column_end; ++at) offset_of(columns[at]) = 0;
       // Pieces of about one size.
-      const std::size_t most = code_ != nullptr ? kGradientCodeSlots : kMostGradientSlots;
+      const std::size_t most = generates_ ? kGradientCodeSlots : kMostGradientSlots;
       const std::size_t parts = (at - begin + most - 1) / most;
       for (std::size_t part = 0; part < parts; ++part) {
         const std::size_t from = begin + (at - begin) * part / parts;
@@ -137,42 +167,34 @@ class Packer {
     return first + together;
   }
 
-  void add_code(GradientSlice& slice) {
+  void list_code(GradientSlice& slice, ListedCode& listed) {
     constexpr std::uint32_t kFloat = sizeof(float);
     const std::vector<std::uint32_t> sizes =
         group_pieces(pieces_, column_begin_, static_cast<std::uint32_t>(offsets_.size()));
     std::vector<Product> products;
-    std::vector<GradientProduct> written;
-    std::vector<std::uint32_t> rows;
     const GradientPiece* piece = pieces_.data();
     for (std::size_t block = 0; block < sizes.size(); ++block) {
       products.clear();
-      written.clear();
-      rows.clear();
       for (std::uint32_t row = 0; row < sizes[block]; ++row, ++piece) {
-        rows.push_back(piece->row * static_cast<std::uint32_t>(tile_.positions() * kLanes) * kFloat);
+        listed.rows.push_back(piece->row * static_cast<std::uint32_t>(tile_.positions() * kLanes) * kFloat);
         for (std::size_t i = 0; i < piece->columns.size(); ++i) {
           products.push_back({{offset_of(piece->columns[i]) * kFloat, row}, ChangingValues::index(piece->places[i])});
         }
       }
       std::ranges::stable_sort(products, {}, [](const Product& product) { return product.code.operand; });
       for (const Product& product : products) {
-        written.push_back(product.code);
+        listed.products.push_back(product.code);
         slice.places.push_back(product.place);
       }
       slice.places.resize((block + 1) * kGradientCodeFloats, GradientSlice::kNoPlace);
-      const auto in_piece = static_cast<std::uint32_t>(block % kPieceBlocks);
-      if (in_piece == 0) code_->begin();
-      code_->add_block(written, rows);
-      if (in_piece + 1 == kPieceBlocks || block + 1 == sizes.size())
-        slice.pieces.push_back({code_->end(), in_piece + 1});
+      listed.blocks.push_back({products.size(), sizes[block]});
     }
   }
 
   const SparseWeights& weights_;
   const GradientTile& tile_;
   const KernelTable& kernels_;
-  GradientCode* code_;  // null for lists
+  bool generates_;
   // Of the slice at hand.
   std::uint32_t column_begin_ = 0;
   std::vector<std::uint32_t> offsets_;  // of its columns
@@ -182,31 +204,43 @@ class Packer {
 }  // namespace
 
 PackedGradient pack_gradient(const SparseWeights& weights, std::int64_t groups, const GradientTile& tile,
-                             const KernelTable& kernels, bool generates) {
+                             const KernelTable& kernels, bool generates, ThreadPool& pool) {
   PackedGradient packed;
-  std::shared_ptr<GradientCode> code;
-  if (generates) {
-    const auto nnz = static_cast<std::size_t>(weights.nnz());
-    const auto most_pieces =
-        std::min(nnz, static_cast<std::size_t>(weights.rows() * ceil_div(weights.columns(), tile.slice_columns)) +
-                          nnz / kMostGradientSlots);
-    packed.code = code = std::make_shared<GradientCode>(nnz, most_pieces, most_pieces);
-  }
-  Packer packer(weights, tile, kernels, code.get());
   const std::int64_t group_rows = weights.rows() / groups;
   for (std::int64_t group = 0; group < groups; ++group) {
     for (std::int64_t first = 0; first < group_rows; first += tile.chunk_rows) {
-      const std::int64_t row_begin = group * group_rows + first;
-      GradientChunk& chunk = packed.chunks.emplace_back(
-          GradientChunk{.row_begin = row_begin, .rows = std::min(tile.chunk_rows, group_rows - first), .slices = {}});
-      std::vector<std::size_t> cursors(static_cast<std::size_t>(chunk.rows));
-      for (std::int64_t column = 0; column < weights.columns(); column += tile.slice_columns) {
-        GradientSlice slice = packer.slice(row_begin, cursors, column);
-        if (!slice.planes.empty()) chunk.slices.push_back(std::move(slice));
-      }
+      packed.chunks.push_back({.row_begin = group * group_rows + first,
+                               .rows = std::min(tile.chunk_rows, group_rows - first),
+                               .slices = {}});
     }
   }
-  if (code) code->seal();
+  // Comparing rows takes most of the time; what is written of them has to stand in one piece of memory.
+  std::vector<std::vector<ListedCode>> listed(packed.chunks.size());
+  pool.parallel_for(std::ssize(packed.chunks), [&](std::int64_t i) {
+    GradientChunk& chunk = packed.chunks[static_cast<std::size_t>(i)];
+    Packer packer(weights, tile, kernels, generates);
+    std::vector<std::size_t> cursors(static_cast<std::size_t>(chunk.rows));
+    for (std::int64_t column = 0; column < weights.columns(); column += tile.slice_columns) {
+      ListedCode code;
+      GradientSlice slice = packer.slice(chunk.row_begin, cursors, column, code);
+      if (slice.planes.empty()) continue;
+      chunk.slices.push_back(std::move(slice));
+      if (generates) listed[static_cast<std::size_t>(i)].push_back(std::move(code));
+    }
+  });
+  if (!generates) return packed;
+  const auto nnz = static_cast<std::size_t>(weights.nnz());
+  const auto most_pieces =
+      std::min(nnz, static_cast<std::size_t>(weights.rows() * ceil_div(weights.columns(), tile.slice_columns)) +
+                        nnz / kMostGradientSlots);
+  const auto code = std::make_shared<GradientCode>(nnz, most_pieces, most_pieces);
+  for (std::size_t chunk = 0; chunk < packed.chunks.size(); ++chunk) {
+    for (std::size_t slice = 0; slice < packed.chunks[chunk].slices.size(); ++slice) {
+      write_code(listed[chunk][slice], *code, packed.chunks[chunk].slices[slice]);
+    }
+  }
+  code->seal();
+  packed.code = code;
   return packed;
 }
 

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "jit/generated_gradient.h"
 #include "simd/kernel_table.h"
 #include "train/gradient_tile.h"
@@ -54,9 +55,9 @@ struct PackedGradient {
   std::shared_ptr<const GradientCode> code;  // null for lists
 };
 
-// Of weights that are places of ChangingValues; as code if `generates`, which throws CodeMemoryError where the system
-// gives no memory for it.
+// Of weights that are places of ChangingValues, on the threads of `pool`; as code if `generates`, which throws
+// CodeMemoryError where the system gives no memory for it.
 PackedGradient pack_gradient(const SparseWeights& weights, std::int64_t groups, const GradientTile& tile,
-                             const KernelTable& kernels, bool generates);
+                             const KernelTable& kernels, bool generates, ThreadPool& pool);
 
 }  // namespace sift::cpu

@@ -65,6 +65,8 @@ void TrainableConv::input_gradient(ThreadPool& pool, const Shape& shape, const f
     grid.tensor_h = shape.h;
     grid.tensor_w = shape.w;
     phase.conv->run(pool, in, {.in = dy, .out = dx, .grid = is_strided() ? &grid : nullptr});
+    // The transposed weights take eight bytes each, and what is packed of them says as much.
+    phase.conv->release_source();
   }
 }
 
@@ -73,10 +75,9 @@ const std::vector<TrainableConv::Phase>& TrainableConv::phases() const {
   if (phases_.empty()) {
     std::vector<Phase> phases;
     for (GradientPhase& phase : gradient_phases(*weights_, geometry_)) {
-      auto weights = std::make_shared<const SparseWeights>(std::move(phase.weights));
-      auto conv =
-          std::make_unique<const Conv>(weights, std::vector<float>{}, options_of(phase.geometry, values_), kernels_);
-      phases.push_back({phase.grid, std::move(weights), std::move(conv)});
+      auto conv = std::make_unique<const Conv>(std::make_shared<const SparseWeights>(std::move(phase.weights)),
+                                               std::vector<float>{}, options_of(phase.geometry, values_), kernels_);
+      phases.push_back({phase.grid, std::move(conv)});
     }
     phases_ = std::move(phases);
   }
@@ -86,7 +87,7 @@ const std::vector<TrainableConv::Phase>& TrainableConv::phases() const {
 std::int64_t TrainableConv::bytes() const {
   std::int64_t sum = values_->bytes() + weights_->bytes() + forward_.weight_bytes();
   const std::lock_guard lock(mutex_);
-  for (const Phase& phase : phases_) sum += phase.weights->bytes() + phase.conv->weight_bytes();
+  for (const Phase& phase : phases_) sum += phase.conv->weight_bytes();
   return sum;
 }
 

@@ -11,6 +11,7 @@
 #include "base/op.h"
 #include "conv/conv.h"
 #include "simd/kernel_table.h"
+#include "train/weight_gradient.h"
 #include "weights/changing_values.h"
 #include "weights/sparse_weights.h"
 
@@ -37,6 +38,11 @@ class TrainableConv {
   void forward(ThreadPool& pool, const Shape& shape, const float* x, const float* bias, float* out) const;
   void input_gradient(ThreadPool& pool, const Shape& shape, const float* dy, float* dx) const;
 
+  // That of the weights, which shares what this one knows of them.
+  std::unique_ptr<WeightGradient> weight_gradient() const {
+    return std::make_unique<WeightGradient>(weights_, geometry_, kernels_);
+  }
+
   std::int64_t rows() const { return weights_->rows(); }
   std::int64_t nnz() const { return weights_->nnz(); }
   std::int64_t bytes() const;
@@ -48,7 +54,6 @@ class TrainableConv {
  private:
   struct Phase {
     OutputGrid grid;
-    std::shared_ptr<const SparseWeights> weights;
     std::unique_ptr<const Conv> conv;
   };
   void require_values() const;

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
@@ -32,26 +33,31 @@ WeightGradient::~WeightGradient() = default;
 WeightGradient::WeightGradient(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                                std::span<const std::int64_t> places, const ConvGeometry& geometry,
                                const KernelTable& kernels)
-    : geometry_(geometry), kernels_(kernels), weights_(weights_of_places(rows, columns, indices, places)) {
-  if (geometry.groups < 1 || rows % geometry.groups != 0) {
+    : WeightGradient(std::make_shared<const SparseWeights>(weights_of_places(rows, columns, indices, places)), geometry,
+                     kernels) {}
+
+WeightGradient::WeightGradient(std::shared_ptr<const SparseWeights> weights, const ConvGeometry& geometry,
+                               const KernelTable& kernels)
+    : geometry_(geometry), kernels_(kernels), weights_(std::move(weights)) {
+  if (geometry.groups < 1 || weights_->rows() % geometry.groups != 0) {
     throw std::invalid_argument("weight gradient: groups must divide the rows");
   }
-  if (columns % (geometry.kernel_h * geometry.kernel_w) != 0) {
+  if (weights_->columns() % (geometry.kernel_h * geometry.kernel_w) != 0) {
     throw std::invalid_argument("weight gradient: columns must be a multiple of the kernel's taps");
   }
 }
 
 Shape WeightGradient::output_shape(const Shape& in) const {
-  const std::int64_t channels = weights_.columns() / (geometry_.kernel_h * geometry_.kernel_w);
+  const std::int64_t channels = weights_->columns() / (geometry_.kernel_h * geometry_.kernel_w);
   if (in.c % geometry_.groups != 0 || in.c / geometry_.groups != channels) {
     throw std::invalid_argument("weight gradient: the input has " + std::to_string(in.c) + " channels, the weights " +
                                 std::to_string(channels) + " in each of " + std::to_string(geometry_.groups) +
                                 " groups");
   }
-  return {in.n, weights_.rows(), geometry_.output_h(in.h), geometry_.output_w(in.w)};
+  return {in.n, weights_->rows(), geometry_.output_h(in.h), geometry_.output_w(in.w)};
 }
 
-std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const Shape& out) const {
+std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const Shape& out, ThreadPool& pool) const {
   const std::lock_guard lock(mutex_);
   for (const auto& known : packings_) {
     if (known->h == out.h && known->w == out.w) return known;
@@ -60,10 +66,10 @@ std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const 
   const bool flat = geometry_.is_pointwise();
   const auto pack = [&](bool generates) {
     const GradientTile tile =
-        choose_gradient_tile(geometry_, weights_.rows() / geometry_.groups, weights_.columns(), weights_.density(),
+        choose_gradient_tile(geometry_, weights_->rows() / geometry_.groups, weights_->columns(), weights_->density(),
                              flat ? 1 : out.h, flat ? out.h * out.w : out.w, generates);
     return std::make_shared<const Packing>(
-        Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_.groups, tile, kernels_, generates)});
+        Packing{out.h, out.w, tile, pack_gradient(*weights_, geometry_.groups, tile, kernels_, generates, pool)});
   };
   const bool generates = kernels_.runs_generated && may_execute_code();
   std::shared_ptr<const Packing> packing;
@@ -220,7 +226,7 @@ void WeightGradient::run(ThreadPool& pool, const Shape& shape, const float* x, c
     if (!accumulate) std::fill_n(dvalues, nnz(), 0.0F);
     return;
   }
-  const auto packing = packing_of(out);
+  const auto packing = packing_of(out, pool);
   if (geometry_.is_pointwise()) {
     in = {in.n, in.c, 1, in.h * in.w};
     out = {out.n, out.c, 1, out.h * out.w};

@@ -27,6 +27,9 @@ class WeightGradient {
   // for what does not fit.
   WeightGradient(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                  std::span<const std::int64_t> places, const ConvGeometry& geometry, const KernelTable& kernels);
+  // Of weights whose values are places of gradients, and which others may share.
+  WeightGradient(std::shared_ptr<const SparseWeights> weights, const ConvGeometry& geometry,
+                 const KernelTable& kernels);
   ~WeightGradient();
 
   Shape output_shape(const Shape& in) const;
@@ -36,17 +39,17 @@ class WeightGradient {
   void run(ThreadPool& pool, const Shape& shape, const float* x, const float* dy, float* dvalues,
            bool accumulate) const;
 
-  std::int64_t nnz() const { return weights_.nnz(); }
+  std::int64_t nnz() const { return weights_->nnz(); }
 
  private:
   class Task;
   struct Packing;
 
-  std::shared_ptr<const Packing> packing_of(const Shape& out) const;
+  std::shared_ptr<const Packing> packing_of(const Shape& out, ThreadPool& pool) const;
 
   ConvGeometry geometry_;
   const KernelTable& kernels_;
-  SparseWeights weights_;  // whose values are places of gradients
+  std::shared_ptr<const SparseWeights> weights_;  // whose values are places of gradients
   mutable ForkSafeMutex mutex_;
   mutable std::vector<std::shared_ptr<const Packing>> packings_;  // of the latest outputs
 };

@@ -1,5 +1,7 @@
 #include "weights/pack_code.h"
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -17,8 +19,9 @@ std::size_t nnz_of(std::span<const WeightRow> rows) {
   return nnz;
 }
 
-std::size_t most_code_bytes(std::size_t nnz, std::size_t columns, std::size_t groups, std::size_t units) {
-  return most_body_bytes(nnz, std::min(nnz, groups * columns)) + groups * units * most_body_bytes(0, 0);
+// Of a group.
+std::size_t most_code_bytes(std::size_t nnz, std::size_t columns, std::size_t units) {
+  return most_body_bytes(nnz, std::min(nnz, columns)) + units * most_body_bytes(0, 0);
 }
 
 // Lists the non-zeros of a unit in the order of their taps and channels.
@@ -58,41 +61,66 @@ class UnitList {
 }  // namespace
 
 void pack_code(std::span<const WeightRow> rows, std::int64_t channels, std::int64_t taps, std::int64_t unit_channels,
-               std::int64_t group_rows, PackedSlice& slice, CodeWeight weight) {
+               std::int64_t group_rows, PackedSlice& slice, CodeWeight weight, ThreadPool* pool) {
   const auto units = static_cast<std::size_t>(ceil_div(channels, unit_channels));
   const auto rows_of_group = static_cast<std::size_t>(group_rows);
   const std::size_t groups = (rows.size() + rows_of_group - 1) / rows_of_group;
-  const std::size_t nnz = nnz_of(rows);
-  const auto memory =
-      std::make_shared<CodeMemory>(most_code_bytes(nnz, static_cast<std::size_t>(channels * taps), groups, units));
-  slice.memory = memory;
-  slice.values.resize(nnz);
-  slice.units = static_cast<std::uint32_t>(units);
-  slice.code.reserve((groups + 1) * units + 1);
+  const auto rows_in = [&](std::size_t group) {
+    const std::size_t begin = group * rows_of_group;
+    return rows.subspan(begin, std::min(rows_of_group, rows.size() - begin));
+  };
+  // Where each group's code may begin at the latest.
+  std::vector<std::size_t> places{0};
   slice.starts.push_back(0);
-  UnitList list(static_cast<std::size_t>(taps), static_cast<std::size_t>(unit_channels));
-  std::vector<WeightRow> rest(rows.begin(), rows.end());
-  std::vector<WeightRow> in_unit(rows_of_group);
-  std::byte* at = memory->begin();
-  float* values = slice.values.data();
-  for (std::size_t begin = 0; begin < rows.size(); begin += rows_of_group) {
-    const std::size_t count = std::min(rows_of_group, rows.size() - begin);
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::size_t nnz = nnz_of(rows_in(group));
+    places.push_back(places.back() + most_code_bytes(nnz, static_cast<std::size_t>(channels * taps), units));
+    slice.starts.push_back(slice.starts.back() + static_cast<std::uint32_t>(nnz));
+  }
+  const auto memory = std::make_shared<CodeMemory>(places.back());
+  slice.memory = memory;
+  slice.values.resize(slice.starts.back());
+  slice.units = static_cast<std::uint32_t>(units);
+  slice.code.resize((groups + 1) * units + 1);
+  std::vector<std::size_t> sizes(groups);
+  const auto write_group = [&](std::int64_t index) {
+    const auto group = static_cast<std::size_t>(index);
+    UnitList list(static_cast<std::size_t>(taps), static_cast<std::size_t>(unit_channels));
+    const auto of_group = rows_in(group);
+    std::vector<WeightRow> rest(of_group.begin(), of_group.end());
+    std::vector<WeightRow> in_unit(rest.size());
+    std::byte* const begin = memory->begin() + places[group];
+    std::byte* at = begin;
+    float* values = slice.values.data() + slice.starts[group];
     for (std::size_t unit = 0; unit < units; ++unit) {
       const auto first_channel = static_cast<std::int64_t>(unit) * unit_channels;
       const auto end = static_cast<std::uint32_t>(std::min(first_channel + unit_channels, channels) * taps);
-      for (std::size_t row = 0; row < count; ++row) in_unit[row] = rest[begin + row].take_until(end);
-      const std::vector<CodeEntry>& entries =
-          list.list(std::span(in_unit).first(count), static_cast<std::size_t>(first_channel), values);
-      CodeUnit& written = slice.code.emplace_back();
+      for (std::size_t row = 0; row < rest.size(); ++row) in_unit[row] = rest[row].take_until(end);
+      const std::vector<CodeEntry>& entries = list.list(in_unit, static_cast<std::size_t>(first_channel), values);
+      CodeUnit& written = slice.code[group * units + unit];
       written.weights = values;
       at = write_body(at, entries, taps > 1, written, weight);
       values += entries.size();
     }
-    slice.starts.push_back(static_cast<std::uint32_t>(values - slice.values.data()));
+    sizes[group] = static_cast<std::size_t>(at - begin);
+  };
+  if (pool != nullptr) {
+    pool->parallel_for(static_cast<std::int64_t>(groups), write_group);
+  } else {
+    for (std::size_t group = 0; group < groups; ++group) write_group(static_cast<std::int64_t>(group));
   }
-  slice.code.resize(slice.code.size() + units + 1,
-                    {.body = at, .weights = values, .code_ahead = 0, .weights_ahead = 0});
-  slice.code_bytes = at - memory->begin();
+  // Bodies follow each other. They are the same wherever they are.
+  std::byte* end = memory->begin();
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::byte* const from = memory->begin() + places[group];
+    std::memmove(end, from, sizes[group]);
+    for (CodeUnit& unit : std::span(slice.code).subspan(group * units, units)) unit.body = end + (unit.body - from);
+    end += sizes[group];
+  }
+  std::fill(
+      slice.code.end() - static_cast<std::ptrdiff_t>(units) - 1, slice.code.end(),
+      CodeUnit{.body = end, .weights = slice.values.data() + slice.values.size(), .code_ahead = 0, .weights_ahead = 0});
+  slice.code_bytes = end - memory->begin();
   prepare_generated();
   memory->seal(static_cast<std::size_t>(slice.code_bytes));
 }

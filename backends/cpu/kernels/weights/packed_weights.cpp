@@ -185,7 +185,7 @@ std::vector<std::uint16_t> column_offsets(const ConvGeometry& geometry, const Pa
 
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
-                                      std::int64_t band_rows) {
+                                      std::int64_t band_rows, ThreadPool* pool) {
   const WeightForm form = tiling.form;
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   const std::int64_t channels = weights.columns() / taps;
@@ -197,7 +197,7 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
   if (form == WeightForm::code) {
     PackedSlice& all = slices.emplace_back();
     all.channels = channels;
-    pack_code(rest, channels, taps, tiling.unit_channels, band_rows, all);
+    pack_code(rest, channels, taps, tiling.unit_channels, band_rows, all, CodeWeight::single, pool);
     return slices;
   }
   const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);

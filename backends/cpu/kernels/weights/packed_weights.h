@@ -2,11 +2,14 @@
 // after row, each weight with the offset of its operand in the panel.
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "base/page_allocator.h"
+#include "base/thread_pool.h"
 #include "jit/code_memory.h"
 #include "simd/kernel_table.h"
 #include "weights/panel.h"
@@ -35,6 +38,9 @@ struct PackedSlice {
   // Takes the values, which are places (ChangingValues), for `places`.
   void keep_places();
 
+  // The i-th value as it was packed: of values that change, the place.
+  float packed_value(std::size_t i) const { return places.empty() ? values[i] : std::bit_cast<float>(places[i]); }
+
   // The fields of `args` that say which weights.
   void describe(RowsArgs& args) const;
 };
@@ -48,10 +54,11 @@ std::int64_t band_rows(std::int64_t rows, WeightForm form, int threads);
 // Columns of a slice of this many channels -> bytes into the panel.
 std::vector<std::uint16_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel, std::int64_t channels);
 
-// The slices of rows [first_row, first_row + rows), one group of a convolution. Code is one slice of all channels.
+// The slices of rows [first_row, first_row + rows), one group of a convolution. Code is one slice of all channels,
+// written on the threads of `pool`, if there is one.
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
-                                      std::int64_t band_rows);
+                                      std::int64_t band_rows, ThreadPool* pool = nullptr);
 
 // What pack_weights was made from, out of all groups' slices. The dense form does not record which weights are active:
 // its source lists all.

@@ -13,7 +13,7 @@ namespace {
 template <typename Take>
 void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& tiling, std::size_t lists, Take take) {
   const auto take_list = [&](std::size_t list, std::size_t begin, std::size_t end, std::size_t step) {
-    for (std::size_t i = begin; i < end; i += step) take(list, slice.offsets[i], slice.values[i]);
+    for (std::size_t i = begin; i < end; i += step) take(list, slice.offsets[i], slice.packed_value(i));
   };
   switch (tiling.form) {
     case WeightForm::csr:
@@ -33,12 +33,16 @@ void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& ti
       return;
     case WeightForm::csr_pairs: {
       const std::uint32_t* const starts = slice.starts.data() + row / 2 * 3;
-      const float* value = slice.values.data() + slice.value_starts[row / 2];
-      for (std::size_t i = starts[0]; i < starts[1]; ++i, value += 2) take(0, slice.offsets[i], value[row % 2]);
+      std::size_t value = slice.value_starts[row / 2];
+      for (std::size_t i = starts[0]; i < starts[1]; ++i, value += 2) {
+        take(0, slice.offsets[i], slice.packed_value(value + row % 2));
+      }
       // Both rows' own lists follow each other, values like offsets.
       const std::size_t own = 1 + row % 2;
       value += starts[own] - starts[1];
-      for (std::size_t i = starts[own]; i < starts[own + 1]; ++i, ++value) take(0, slice.offsets[i], *value);
+      for (std::size_t i = starts[own]; i < starts[own + 1]; ++i, ++value) {
+        take(0, slice.offsets[i], slice.packed_value(value));
+      }
       return;
     }
   }
@@ -69,9 +73,10 @@ void unpack_code(const PackedSlice& slice, std::int64_t rows, std::int64_t taps,
   for (std::int64_t begin = 0; begin < rows; begin += group_rows) {
     for (Listed& row : listed) row.clear();
     for (const CodeUnit& unit : std::span(slice.code.data() + begin / group_rows * slice.units, slice.units)) {
-      const float* value = unit.weights;
+      auto value = static_cast<std::size_t>(unit.weights - slice.values.data());
       for (const CodeEntry& entry : read_body(unit.body)) {
-        listed[entry.row].emplace_back(entry.channel * static_cast<std::uint32_t>(taps) + entry.tap, *value++);
+        const std::uint32_t column = entry.channel * static_cast<std::uint32_t>(taps) + entry.tap;
+        listed[entry.row].emplace_back(column, slice.packed_value(value++));
       }
     }
     for (std::int64_t row = 0; row < std::min(group_rows, rows - begin); ++row) {
@@ -89,10 +94,12 @@ SparseWeights unpack_dense(const std::vector<std::vector<PackedSlice>>& groups, 
   for (std::size_t group = 0; group < groups.size(); ++group) {
     for (const PackedSlice& slice : groups[group]) {
       for (std::size_t row = 0; row < rows; ++row) {
-        const float* const packed = slice.values.data() + row / 4 * slice.columns * 4 + row % 4;
+        const std::size_t packed = row / 4 * slice.columns * 4 + row % 4;
         float* const values =
             all.data() + (group * rows + row) * row_columns + static_cast<std::size_t>(slice.first_channel * taps);
-        for (std::size_t column = 0; column < slice.columns; ++column) values[column] = packed[column * 4];
+        for (std::size_t column = 0; column < slice.columns; ++column) {
+          values[column] = slice.packed_value(packed + column * 4);
+        }
       }
     }
   }

@@ -8,11 +8,15 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm, Exchange
 from sift_onnx.training.sparse.configuration import whole
 from sift_onnx.training.sparse.host_tensors import magnitudes
+from sift_onnx.training.sparse.parameters.dense_gradient import KeptGradient
+from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule, make_hyperparam_schedule
 from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.selection.largest import largest
+from sift_onnx.training.sparse.selection.masks import comparable
 from sift_onnx.training.sparse.selection.shapers import InputGroupScoreShaper, OutputGroupScoreShaper
 from sift_onnx.weights.sparse import generator
 
@@ -147,12 +151,33 @@ class RigL(DropGrow):
     def growth_scores(self, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return magnitudes(self.dense_gradient())
 
-    def growth_limit(self, name: str) -> int | None:
+    def exchange(self, sparse: SparseParameter) -> Exchange | None:
+        compact, gradient = sparse.compact, self._dense_gradients.get(sparse.name)
+        whole = not isinstance(gradient, KeptGradient) or gradient.places is None
+        if compact is None or whole or not self._is_plain() or self.rule.name == "cbsparse":
+            return None
+        assert isinstance(gradient, KeptGradient) and gradient.places is not None
+        keep = self.rule.keep(compact.nnz, self._drop_fraction_at(self.step))
+        stays = largest(comparable(compact.values), keep, magnitudes=True)
+        count = self.rule.target(sparse.numel, self.level_of(sparse)) - int(torch.count_nonzero(stays))
+        # Those that were dropped win ties, and come first in any case.
+        dropped = torch.nonzero(~stays).reshape(-1)
+        active = gradient.active[dropped]
+        scores = torch.cat([active, gradient.others.to(active.dtype)])
+        chosen = largest(comparable(scores), count, magnitudes=True)
+        stays[dropped] = chosen[: dropped.numel()]
+        return stays, gradient.places[chosen[dropped.numel() :]]
+
+    def _is_plain(self) -> bool:
+        """Whether weights are dropped and grown as :class:`RigL` does it, all of them in one competition."""
         kind = type(self)
         if kind.growth_scores is not RigL.growth_scores or kind.update_mask is not DropGrow.update_mask:
-            return None
+            return False
+        return self.score_shaper is None and not self.mask_settings.is_structured
+
+    def growth_limit(self, name: str) -> int | None:
         # Hooks may change a sparsity just before the update.
-        if self.score_shaper is not None or self.mask_settings.is_structured or len(self.target_sparsity_hooks):
+        if not self._is_plain() or len(self.target_sparsity_hooks):
             return None
         sparse, step = self.sparse_params[name], self.step + 1
         level = self.levels.of(sparse, self.sparse_params, step, self.pattern)

@@ -19,7 +19,9 @@ from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParamete
 from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike, make_update_schedule
 
-__all__ = ["DynamicSparsityAlgorithm"]
+__all__ = ["DynamicSparsityAlgorithm", "Exchange"]
+
+Exchange = tuple[torch.Tensor, torch.Tensor]
 
 
 class DynamicSparsityAlgorithm(SparsityAlgorithm):
@@ -182,6 +184,15 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
             "start_sparse": str(self.starts_sparse),
         }
 
+    def exchange(self, sparse: SparseParameter) -> Exchange | None:
+        """What :meth:`update_mask` would change in the mask of a compact parameter, without dense tensors.
+
+        Returns:
+            For each active weight whether it stays, and the ascending flat indices of those that grow; None if
+            :meth:`update_mask` is to be asked.
+        """
+        return None
+
     def _is_update_step_next(self) -> bool:
         return not self.is_dense and self.update_schedule(self.step + 1)
 
@@ -203,7 +214,12 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         parallel = self.synchronize and is_parallel(self.process_group)
         masks: dict[str, torch.Tensor] = {}
         survivors: dict[str, torch.Tensor] = {}
+        exchanges: dict[str, Exchange] = {}
         for sparse in params:
+            exchange = None if parallel or self.resets_regrown else self.exchange(sparse)
+            if exchange is not None:
+                exchanges[sparse.name] = exchange
+                continue
             # Every rank gathers a sharded parameter, one of them looks at it.
             values = sparse.full_values()
             if parallel and not is_rank_0(self.process_group):
@@ -217,7 +233,10 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
             old = sparse.mask.clone() if self.history is not None else None
             if self.resets_regrown:
                 sparse.reset_outside(survivors[sparse.name], optimizer)
-            sparse.update(masks[sparse.name])
+            if sparse.name in exchanges:
+                sparse.exchange(*exchanges[sparse.name])
+            else:
+                sparse.update(masks[sparse.name])
             if self.history is not None and old is not None:
                 self.history.update(sparse.name, old, sparse.mask)
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from sift_onnx.training.sparse.distributed import is_parallel
 from sift_onnx.training.sparse.errors import SparsityStateError
-from sift_onnx.training.sparse.parameters.compact import CompactWeight
+from sift_onnx.training.sparse.parameters.compact_weight import CompactWeight
 from sift_onnx.training.sparse.selection.largest import largest
 
 __all__ = ["DenseGradient", "GrowthRule", "KeptGradient"]

@@ -237,12 +237,26 @@ class SparseParameter:
         Raises:
             SparsityStateError: there is no first mask yet, or the module has not run with it.
         """
+        self._check_running()
+        self._set_mask(mask)
+        self.prune()
+
+    def exchange(self, stays: torch.Tensor, grown: torch.Tensor) -> None:
+        """Replace the mask of a compact parameter by what changes in it, see :meth:`CompactWeight.exchange`.
+
+        Raises:
+            SparsityStateError: as :meth:`update` does.
+        """
+        self._check_running()
+        compact = self.compact
+        assert compact is not None
+        compact.exchange(stays, grown)
+
+    def _check_running(self) -> None:
         if not self._initialized:
             raise SparsityStateError(f"the mask of {self.name!r} is updated before it was initialized")
         if not self._used:
             raise SparsityStateError(f"the mask of {self.name!r} is updated before it was used in a forward pass")
-        self._set_mask(mask)
-        self.prune()
 
     def densify(self) -> None:
         """Make all weights active, without a look at their values."""

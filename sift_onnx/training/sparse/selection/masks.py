@@ -17,7 +17,7 @@ from sift_onnx.training.sparse.selection.counts import EXACT, CountRule
 from sift_onnx.training.sparse.selection.largest import largest
 from sift_onnx.training.sparse.selection.shapers import ScoreFlattener, Unshape
 
-__all__ = ["Shaper", "make_mask_drop_minimum", "make_mask_grow_maximum", "make_mask_topk_sparsity"]
+__all__ = ["Shaper", "comparable", "make_mask_drop_minimum", "make_mask_grow_maximum", "make_mask_topk_sparsity"]
 
 Shaper = Callable[[torch.Tensor], tuple[torch.Tensor, Unshape]]
 
@@ -46,7 +46,7 @@ def make_mask_topk_sparsity(
     """
     level = Share(sparsity).clamped()
     shaper = score_shaper or ScoreFlattener()
-    rows, unshape = _rows(shaper, _comparable(score))
+    rows, unshape = _rows(shaper, comparable(score))
     active = None if mask is None else _rows(shaper, mask)[0]
     count = rule.target(rows.shape[1], level)
     chosen = [largest(row, count, _row(active, i), magnitudes=magnitudes) for i, row in enumerate(rows)]
@@ -77,7 +77,7 @@ def make_mask_drop_minimum(
     """
     fraction = Share(drop_fraction).clamped()
     shaper = score_shaper or ScoreFlattener()
-    scores, unshape = _rows(shaper, _comparable(score))
+    scores, unshape = _rows(shaper, comparable(score))
     active = _rows(shaper, mask)[0]
     kept, total = [], 0
     for row, on in zip(scores, active, strict=True):
@@ -113,7 +113,7 @@ def make_mask_grow_maximum(
     """
     level = Share(sparsity).clamped()
     shaper = score_shaper or ScoreFlattener()
-    scores, unshape = _rows(shaper, _comparable(score))
+    scores, unshape = _rows(shaper, comparable(score))
     active = _rows(shaper, mask)[0]
     liked = None if preferred is None else _rows(shaper, preferred)[0]
     grown = []
@@ -123,7 +123,8 @@ def make_mask_grow_maximum(
     return unshape(_stacked(grown))
 
 
-def _comparable(score: torch.Tensor) -> torch.Tensor:
+def comparable(score: torch.Tensor) -> torch.Tensor:
+    """Scores in the precision in which they are compared, without their history."""
     return score.detach() if score.dtype == torch.float64 else score.detach().float()
 
 

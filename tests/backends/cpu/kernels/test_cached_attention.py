@@ -23,7 +23,9 @@ def sequence_of(op: _kernels.Op, sizes: list[tuple[int, int]], made: int) -> _ke
     return _kernels.Sequence([(op, first, (0, 0), places, (3, 0))], 0, [*counts, made])
 
 
-def reference(q: Any, k: Any, v: Any, scale: float, past: Any, mask: Array | None, is_causal: bool) -> Any:
+def reference(
+    q: Any, k: Any, v: Any, scale: float, past: Any, mask: Array | None, is_causal: bool, window: int, softcap: float
+) -> Any:
     """[sequences, tokens, heads, value_depth] of q [sequences, tokens, heads, depth] and whole caches."""
     sequences, tokens, heads, _ = q.shape
     group = heads // k.shape[1]
@@ -31,13 +33,16 @@ def reference(q: Any, k: Any, v: Any, scale: float, past: Any, mask: Array | Non
     for n in range(sequences):
         for t in range(tokens):
             seen = past[n] + (t + 1 if is_causal else tokens)
+            first = max(seen - window, 0) if window else 0
             for h in range(heads):
-                scores = k[n, h // group, :seen].astype(np.float64) @ q[n, t, h].astype(np.float64) * scale
+                scores = k[n, h // group, first:seen].astype(np.float64) @ q[n, t, h].astype(np.float64) * scale
+                if softcap:
+                    scores = softcap * np.tanh(scores / softcap)
                 if mask is not None:
                     full = np.broadcast_to(mask, (sequences, heads, tokens, mask.shape[3]))
-                    scores = scores + full[n, h, t, :seen]
+                    scores = scores + full[n, h, t, first:seen]
                 weights = np.exp(scores - scores.max())
-                out[n, t, h] = weights / weights.sum() @ v[n, h // group, :seen]
+                out[n, t, h] = weights / weights.sum() @ v[n, h // group, first:seen]
     return out
 
 
@@ -50,13 +55,15 @@ def test_attention_to_a_cache(draw: st.DataObject, isa: str, threads: int) -> No
     depth, value_depth = draw.draw(st.sampled_from((1, 5, 16, 23, 64))), draw.draw(st.sampled_from((1, 6, 16, 72, 140)))
     heads, total = key_heads * group, past + tokens
     is_causal, in_place, padded = (draw.draw(st.booleans()) for _ in range(3))
+    window = draw.draw(st.sampled_from((0, 1, 6))) if is_causal else 0
+    softcap = draw.draw(st.sampled_from((0.0, 0.5)))
     first = draw.draw(st.sampled_from((0, 3)))
     sizes = [(sequences * tokens, first + count * size) for count, size in
              ((heads, depth), (key_heads, depth), (key_heads, value_depth))]  # fmt: skip
     op = _kernels.CachedAttention(
         sequences=sequences, tokens=tokens, heads=heads, key_heads=key_heads, depth=depth, value_depth=value_depth,
         scale=0.3, queries=(sizes[0][1], first), keys=(sizes[1][1], first), values=(sizes[2][1], first),
-        is_causal=is_causal, isa=isa,
+        is_causal=is_causal, window=window, softcap=softcap, isa=isa,
     )  # fmt: skip
     q, k, v = (random_array(rng, size) for size in sizes)
     room = [random_array(rng, (sequences, key_heads, total + 2, size)) for size in (depth, value_depth)]
@@ -69,9 +76,11 @@ def test_attention_to_a_cache(draw: st.DataObject, isa: str, threads: int) -> No
     if draw.draw(st.booleans()):
         axes = [draw.draw(st.sampled_from((1, size))) for size in (sequences, heads, tokens)]
         mask = random_array(rng, (*axes, total))
-        mask[..., 1:][rng.random(mask[..., 1:].shape) < 0.4] = draw.draw(st.sampled_from((LEAST, -np.inf)))
+        hidden = rng.random(mask.shape) < 0.4
+        hidden[..., :: window or total] = False  # a query sees something
+        mask[hidden] = draw.draw(st.sampled_from((LEAST, -np.inf)))
     out = np.empty((sequences * tokens, heads * value_depth), np.float32)
-    caches = [(*given, *made, past_of, mask)]
+    caches = [(*given, *made, past_of, None, mask)]
     sequence_of(op, sizes, out.size).run(POOLS[threads], WORKSPACE, [q, k, v, out], caches=caches)
 
     begins = np.full(sequences, past) if past_of is None else past_of
@@ -84,9 +93,29 @@ def test_attention_to_a_cache(draw: st.DataObject, isa: str, threads: int) -> No
         np.testing.assert_array_equal(array[:, :, total:], kept)
     wanted = reference(
         q.reshape(sequences, tokens, -1)[:, :, first:].reshape(sequences, tokens, heads, depth), *made, 0.3, begins,
-        mask, is_causal,
+        mask, is_causal, window, softcap,
     )  # fmt: skip
     np.testing.assert_allclose(out.reshape(wanted.shape), wanted, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("isa", _kernels.supported_isas())
+@pytest.mark.parametrize("tokens", [1, 20])
+def test_a_cache_that_is_only_read(isa: str, tokens: int) -> None:
+    rng = np.random.default_rng(1)
+    keys, values = random_array(rng, (2, 2, 9, 8)), random_array(rng, (2, 2, 9, 5))
+    kept = keys.copy(), values.copy()
+    op = _kernels.CachedAttention(
+        sequences=2, tokens=tokens, heads=4, key_heads=2, depth=8, value_depth=5, scale=0.3, queries=(32, 0),
+        keys=(0, 0), values=(0, 0), appends=False, isa=isa,
+    )  # fmt: skip
+    q, out = random_array(rng, (2 * tokens, 32)), np.empty((2 * tokens, 20), np.float32)
+    ends = np.array([9, 4])
+    sequence = _kernels.Sequence([(op, (2 * tokens, 32, 1, 1), (0, 0), (None,) * 3, (1, 0))], 0, [q.size, out.size])
+    sequence.run(POOLS[2], WORKSPACE, [q, out], caches=[(keys, values, None, None, None, ends, None)])
+    wanted = reference(q.reshape(2, tokens, 4, 8), keys, values, 0.3, ends - tokens, None, False, 0, 0.0)
+    np.testing.assert_allclose(out.reshape(wanted.shape), wanted, rtol=0, atol=2e-5)
+    np.testing.assert_array_equal(keys, kept[0])
+    np.testing.assert_array_equal(values, kept[1])
 
 
 def one(**changes: Any) -> _kernels.CachedAttention:
@@ -95,7 +124,18 @@ def one(**changes: Any) -> _kernels.CachedAttention:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"heads": 3, "key_heads": 2}, {"keys": (3, 0)}, {"queries": (8, 1)}, {"depth": 0}, {"tokens": -1}]
+    "changes",
+    [
+        {"heads": 3, "key_heads": 2},
+        {"keys": (3, 0)},
+        {"queries": (8, 1)},
+        {"depth": 0},
+        {"tokens": -1},
+        {"window": 2},
+        {"window": -1, "is_causal": True},
+        {"softcap": -1.0},
+        {"appends": False, "is_causal": True},
+    ],
 )
 def test_heads_that_do_not_fit_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="cached attention"):
@@ -107,9 +147,9 @@ def zeros(*shape: int) -> Array:
 
 
 def cache_of(past: int, total: int, **changes: Array | None) -> Any:
-    names = ("past_keys", "past_values", "keys", "values", "past_of", "mask")
+    names = ("past_keys", "past_values", "keys", "values", "past_of", "ends_of", "mask")
     sizes = (past, past, total, total)
-    known = dict(zip(names, (*(zeros(1, 1, size, 4) for size in sizes), None, None), strict=True))
+    known = dict(zip(names, (*(zeros(1, 1, size, 4) for size in sizes), None, None, None), strict=True))
     return tuple((known | changes).values())
 
 
@@ -124,6 +164,10 @@ def cache_of(past: int, total: int, **changes: Array | None) -> Any:
         ([cache_of(3, 5, past_of=np.array([4]))], "more tokens"),
         ([cache_of(3, 5, past_of=np.array([-1]))], "more tokens"),
         ([cache_of(3, 5, past_of=np.array([1, 1]))], "one length per sequence"),
+        ([cache_of(3, 5, ends_of=np.array([6]))], "outside of its cache"),
+        ([cache_of(3, 5, ends_of=np.array([0]))], "outside of its cache"),
+        ([cache_of(3, 5, keys=None)], "fit each other"),
+        ([cache_of(3, 5, keys=None, values=None)], "no room"),
         ([cache_of(3, 5, mask=zeros(1, 1, 2, 4))], "the mask"),
         ([cache_of(3, 5, keys=zeros(1, 1, 4, 5).swapaxes(2, 3))], "one after the other"),
     ],

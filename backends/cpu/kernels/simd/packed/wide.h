@@ -234,7 +234,8 @@ void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int
 template <bool Masked>
 MultiplySome wide_some(const PackedRowsArgs& args, int count) {
   if (args.type == ValueType::float32) return some_of_type<Masked>(args, count);
-  const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) {
+  const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) -> MultiplySome {
+    if (count > 4) return nullptr;
     return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
   };
   constexpr ValueType kBrain = ValueType::bfloat16;

@@ -150,18 +150,38 @@ def test_both_directions_compute_what_the_formulas_say(layer: Layer, seed: int) 
 def test_every_form_of_weights_takes_new_values(
     isa: str, density: float, kernel: tuple[int, int], stride: tuple[int, int]
 ) -> None:
-    """Rows and columns of a size that generated code, sorted lists, pairs and dense rows are all chosen for."""
+    """Rows and columns of a size that generated code, sorted lists, pairs and dense rows are all chosen for.
+
+    The second shape needs other tiles: lists are packed from those of the first one, which have other values.
+    """
     rng = np.random.default_rng(3)
     weights = random_sparse(rng, (60, 45, *kernel), density)
-    layer = Layer(channels=45, rows=60, size=(9, 9), kernel=kernel, stride=stride, isa=isa)
+    layer = Layer(channels=45, rows=60, kernel=kernel, stride=stride, isa=isa)
     op = operator(layer, weights)
-    x = random_array(rng, layer.input_shape(33))
-    dy = random_array(rng, op.output_shape(x.shape))
-    for _ in range(2):
+    for images, size in ((33, (9, 9)), (3, (5, 21))):
+        x = random_array(rng, (images, 45, *size))
+        dy = random_array(rng, op.output_shape(x.shape))
         weights[weights != 0] = random_array(rng, (op.nnz,))
         op.update(weights[weights != 0])
         assert_close(forward(op, x), conv(x, weights, **layer.geometry), weights[0].size)
         assert_close(input_gradient(op, x.shape, dy), expected_gradient(layer, weights, x.shape, dy), 60 * 9)
+
+
+def test_the_weight_gradient_is_that_of_an_operator_by_itself() -> None:
+    rng = np.random.default_rng(9)
+    layer = Layer(channels=30, rows=40, size=(7, 7), stride=(2, 2))
+    weights = random_sparse(rng, layer.weight_shape, 0.2)
+    indices = np.flatnonzero(weights)
+    places = rng.permutation(indices.size)
+    op = operator(layer, weights, places)
+    shape = layer.input_shape(20)
+    x = to_layout(POOLS[1], random_array(rng, shape), "images16")
+    dy = to_layout(POOLS[1], random_array(rng, op.output_shape(shape)), "images16")
+    found = []
+    for gradient in (op.weight_gradient(), layer.operator(_kernels.WeightGradient, indices, places)):
+        found.append(np.empty(indices.size, np.float32))
+        gradient.run(POOLS[1], shape, x, dy, found[-1])
+    assert found[0].tobytes() == found[1].tobytes()
 
 
 def test_kernels_too_large_for_a_panel_are_added_up() -> None:

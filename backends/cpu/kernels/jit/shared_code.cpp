@@ -1,0 +1,146 @@
+#include "jit/shared_code.h"
+
+namespace sift::cpu {
+namespace {
+
+using Finish = SharedCode::Finish;
+
+constexpr std::size_t kBytes = 32 << 10;
+constexpr VectorRegister kLow = kFirstOperand;
+constexpr VectorRegister kHigh = kFirstOperand + 1;
+
+Finish write_finish(HostEmitter& code, auto row_code, auto set_up) {
+  Finish finish{.begin = code.at(), .rows = {}};
+  code.load(Pointer::place, field(offsetof(CodeCall, finish_place)));
+  code.load(Pointer::step, field(offsetof(CodeCall, finish_step)));
+  set_up();
+  code.jump(field(offsetof(CodeCall, finish_rows)));
+  for (std::int64_t row = kCodeRows - 1; row >= 0; --row) {
+    finish.rows[static_cast<std::size_t>(row) + 1] = code.at();
+    row_code(static_cast<VectorRegister>(row));
+    code.subtract(Pointer::place, Pointer::step);
+  }
+  code.finish();
+  return finish;
+}
+Finish write_finish(HostEmitter& code, auto row_code) {
+  return write_finish(code, row_code, [] {});
+}
+
+// Four rows become the bytes of a quad, from the last four to the first.
+Finish write_quads(HostEmitter& code, bool adds) {
+  constexpr VectorRegister kOther = kFirstOperand;
+  constexpr VectorRegister kAdded = kFirstOperand + 1;
+  constexpr VectorRegister kShift = kFirstOperand + 2;
+  constexpr auto kMultipliers = Pointer::operands;
+  const auto of_quads = [](std::size_t offset) { return field(offsetof(CodeCall, quads) + offset); };
+  Finish finish{.begin = code.at(), .rows = {}};
+  code.load(Pointer::place, field(offsetof(CodeCall, finish_place)));
+  code.load(kMultipliers, of_quads(offsetof(QuadOutput, multipliers)));
+  if (adds) {
+    code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
+    code.broadcast(kShift, of_quads(offsetof(QuadOutput, shift)));
+  }
+  code.jump(field(offsetof(CodeCall, finish_rows)));
+  for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
+    finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
+    const std::int32_t place = row / 4 * kBlockBytes;
+    if (adds) code.load(kOther, {Pointer::residual, place});
+    for (std::int32_t k = 0; k < 4; ++k) {
+      const VectorRegister sums = row + k;
+      code.to_floats(sums, sums);
+      code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
+      code.max(sums, sums, of_quads(offsetof(QuadOutput, low)));
+      code.min(sums, sums, of_quads(offsetof(QuadOutput, high)));
+      code.to_ints(sums, sums);
+      if (adds) {
+        code.add_int(sums, sums, of_quads(offsetof(QuadOutput, zero_point)));
+        code.to_floats(sums, sums);
+        code.shift_right(kAdded, kOther, 8 * k);
+        code.mask_ints(kAdded, kAdded, field(offsetof(CodeCall, low_byte)));
+        code.to_floats(kAdded, kAdded);
+        code.multiply_then_add(kAdded, kShift, of_quads(offsetof(QuadOutput, other_factor)));
+        code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadOutput, own_factor)));
+        code.max(sums, sums, of_quads(offsetof(QuadOutput, sum_low)));
+        code.min(sums, sums, of_quads(offsetof(QuadOutput, sum_high)));
+        code.to_ints(sums, sums);
+      }
+      // No carry goes from one byte to the next: each is in [0, 255] in the end.
+      if (k > 0) {
+        code.shift_left(sums, sums, 8 * k);
+        code.add_ints(row, row, sums);
+      }
+    }
+    if (!adds) code.add_int(row, row, of_quads(offsetof(QuadOutput, zero_point)));
+    code.store_aligned({Pointer::place, place}, row);
+  }
+  code.finish();
+  return finish;
+}
+
+}  // namespace
+
+SharedCode::SharedCode() : memory_(kBytes) {
+  HostEmitter code(memory_.begin());
+  enter_ = reinterpret_cast<Enter>(code.at());
+  code.move(Pointer::call, Pointer::argument);
+  code.load(Pointer::place, field(offsetof(CodeCall, start_place)));
+  code.load(Pointer::step, field(offsetof(CodeCall, start_step)));
+  code.load(Pointer::block, field(offsetof(CodeCall, block)));
+  code.load(Pointer::taps, field(offsetof(CodeCall, taps)));
+  code.load(Pointer::units, field(offsetof(CodeCall, units)));
+  code.load(Pointer::weights, field(offsetof(CodeCall, weights)));
+  code.jump(field(offsetof(CodeCall, start)));
+  for (const bool from_bias : {false, true}) {
+    // Entered at the last row, whose code comes first.
+    Entries& entries = from_bias ? from_bias_ : from_sums_;
+    for (std::int64_t row = kCodeRows - 1; row >= 0; --row) {
+      entries[static_cast<std::size_t>(row) + 1] = code.at();
+      if (from_bias) {
+        code.broadcast(static_cast<VectorRegister>(row), {Pointer::place, 0});
+      } else {
+        code.load(static_cast<VectorRegister>(row), {Pointer::place, 0});
+      }
+      code.subtract(Pointer::place, Pointer::step);
+    }
+    code.load(Pointer::code_ahead, field(offsetof(CodeCall, code_ahead)));
+    code.load(Pointer::weights_ahead, field(offsetof(CodeCall, weights_ahead)));
+    code.jump(field(offsetof(CodeCall, body)));
+  }
+  to_sums_ = write_finish(code, [&](VectorRegister sums) { code.store_aligned({Pointer::place, 0}, sums); });
+  for (const bool non_temporal : {false, true}) {
+    for (const bool adds : {false, true}) {
+      to_output_[non_temporal][adds] = write_finish(
+          code,
+          [&](VectorRegister sums) {
+            if (adds) {
+              code.add(sums, sums, {Pointer::residual, 0});
+              code.subtract(Pointer::residual, Pointer::step);
+            }
+            // Of a NaN and a bound these take the second, as the other kernels do.
+            code.max(sums, kLow, sums);
+            code.min(sums, kHigh, sums);
+            if (non_temporal) {
+              code.store_non_temporal({Pointer::place, 0}, sums);
+            } else {
+              code.store({Pointer::place, 0}, sums);
+            }
+          },
+          [&] {
+            code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
+            code.broadcast(kLow, field(offsetof(CodeCall, low)));
+            code.broadcast(kHigh, field(offsetof(CodeCall, high)));
+          });
+    }
+  }
+  for (const bool adds : {false, true}) to_quads_[adds] = write_quads(code, adds);
+  memory_.seal(static_cast<std::size_t>(code.at() - memory_.begin()));
+}
+
+const SharedCode& shared_code() {
+  // Never unmapped: a thread may be running it while the process exits.
+  static const SharedCode* const code = new SharedCode;
+  return *code;
+}
+
+}  // namespace sift::cpu

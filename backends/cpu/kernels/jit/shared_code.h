@@ -1,0 +1,48 @@
+// The pieces of code that all bodies share, for each number of rows.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "jit/code_call.h"
+#include "jit/code_memory.h"
+
+namespace sift::cpu {
+
+class SharedCode {
+ public:
+  using Enter = void (*)(const CodeCall*);
+  using Entries = std::array<const std::byte*, kCodeRows + 1>;
+
+  struct Finish {
+    const std::byte* begin;
+    Entries rows;
+  };
+
+  // Throws CodeMemoryError.
+  SharedCode();
+
+  Enter enter() const { return enter_; }
+  const std::byte* start(bool from_bias, std::int64_t rows) const {
+    return (from_bias ? from_bias_ : from_sums_)[static_cast<std::size_t>(rows)];
+  }
+  const Finish& to_sums() const { return to_sums_; }
+  const Finish& to_output(bool non_temporal, bool adds) const { return to_output_[non_temporal][adds]; }
+  // For rows that are a multiple of 4.
+  const Finish& to_quads(bool adds) const { return to_quads_[adds]; }
+
+ private:
+  CodeMemory memory_;
+  Enter enter_ = nullptr;
+  Entries from_sums_{};
+  Entries from_bias_{};
+  Finish to_sums_{};
+  Finish to_output_[2][2]{};
+  Finish to_quads_[2]{};
+};
+
+// That of the process, written when it is first asked for. Throws CodeMemoryError.
+const SharedCode& shared_code();
+
+}  // namespace sift::cpu

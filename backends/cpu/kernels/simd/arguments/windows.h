@@ -1,0 +1,78 @@
+// Windows that slide: sums and maxima of their taps, and Winograd's convolution.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/activation.h"
+
+namespace sift::cpu {
+
+// What a sliding window does with its taps.
+enum class WindowKind : std::uint8_t { weighted_sum, sum, maximum };
+
+// Rows of output blocks whose windows lie wholly inside the input or its padded copy, and are cut alike.
+struct WindowArgs {
+  std::uint32_t rows;
+  std::ptrdiff_t row_step;  // floats from one row's operands to the next's
+  std::ptrdiff_t out_row_step;
+  const float* in;
+  const std::ptrdiff_t* taps;  // [tap_count] floats from `in`
+  const float* weights;        // [tap_count], of weighted_sum
+  std::uint32_t tap_count;
+  std::ptrdiff_t step;  // floats from one block's operands to the next's
+  float start;          // bias, 0, or the least float
+  float scale;          // of sum
+  const float* scales;  // of sum, one per output float; null: `scale`
+  float* out;
+  std::ptrdiff_t out_step;  // floats from one block's output to the next's
+  std::uint32_t blocks;
+  std::uint32_t lanes;       // stored of each block but the last
+  std::uint32_t last_lanes;  // stored of the last block
+  // Input rows, of contiguous blocks, that are prefetched for the next output row.
+  std::uint32_t ahead_rows;
+  std::ptrdiff_t ahead;        // floats from a block's operands to the first of these rows
+  std::ptrdiff_t ahead_pitch;  // floats from one of them to the next
+  Activation activation;
+  bool non_temporal;  // stores of whole blocks; all places are aligned then
+};
+
+// Winograd's convolution, see winograd.h.
+inline constexpr int kWinogradRows = 8;     // of weights, interleaved
+inline constexpr int kWinogradPoints = 36;  // 6 x 6
+inline constexpr float kWinogradInner = 0.75F;
+inline constexpr float kWinogradOuter = 1.5F;
+
+// kWinogradRows rows of weights times the points of 16 tiles.
+struct WinogradArgs {
+  const float* points;   // [36][phases][16], aligned to 64 bytes
+  const float* weights;  // [36][phases][kWinogradRows]
+  std::int64_t phases;
+  int outputs;        // of a tile along an axis: 3 or 4
+  bool in_turns;      // tiles are adjacent: a row of outputs is that of the first, that of the second, ...
+  const float* bias;  // [kWinogradRows]
+  float* out;         // [kWinogradRows][outputs][outputs][16], or in turns [..][outputs][16 outputs]; aligned
+};
+
+// Where a tile's outputs go that lie in the window of one pooled pixel.
+struct PoolPart {
+  std::ptrdiff_t target;  // floats from the output channel's first
+  std::uint32_t source;   // floats from the first of a row's sums
+  std::uint16_t rows;     // of the window, in this tile
+  std::uint16_t columns;
+  bool is_first;  // nothing is in the maximum yet
+};
+
+// out = max(out, activation(sums)), pixel by pixel.
+struct PoolArgs {
+  const PoolPart* parts;
+  std::uint32_t count;
+  std::uint32_t tile;  // along an axis
+  float* sums;         // [kWinogradRows][tile][tile][16], overwritten; aligned to 64 bytes, as is `out`
+  float* out;
+  std::ptrdiff_t out_stride;  // floats from one output channel to the next
+  std::uint32_t rows;         // of sums that are stored
+  Activation activation;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,59 @@
+"""Nodes that compute sizes of the inputs of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from sift_onnx.backends.lowering.dims import Dim, Dims
+
+__all__ = ["Places", "follows_from", "nodes_of_sizes"]
+
+# Where an input of the graph has a size: its name, and the axis.
+Places = Mapping[Dim, tuple[str, int]]
+_OPERATORS = {"sum": "Add", "product": "Mul"}
+
+
+def follows_from(places: Places, size: Dim) -> bool:
+    """Whether a size is a number, one of ``places``, or a sum or product of such."""
+    if isinstance(size, int) or size in places:
+        return True
+    return isinstance(size, tuple) and size[0] in _OPERATORS and all(follows_from(places, part) for part in size[1:])
+
+
+def nodes_of_sizes(output: str, sizes: Dims, places: Places, is_number: bool = False) -> list[onnx.NodeProto]:
+    """Nodes that make a tensor of ``sizes``, which follow from ``places``.
+
+    Args:
+        output: name of the tensor.
+        sizes: its elements.
+        places: of sizes of the graph's inputs.
+        is_number: whether it has no axis.
+    """
+    nodes: list[onnx.NodeProto] = []
+
+    def made(size: Dim, name: str) -> str:
+        """The name of a tensor of one size."""
+        if isinstance(size, tuple) and size not in places:
+            kind, *parts = size
+            result, *others = (made(part, f"{name}:{number}") for number, part in enumerate(parts))
+            for number, other in enumerate(others):
+                own = f"{name}:{kind} {number}"
+                nodes.append(onnx.helper.make_node(_OPERATORS[str(kind)], [result, other], [own]))
+                result = own
+            return result
+        number, axis = (size, "") if isinstance(size, int) else (places[size][1], ":axis")
+        value = onnx.numpy_helper.from_array(np.array([number], np.int64))
+        nodes.append(onnx.helper.make_node("Constant", [], [f"{name}{axis}"], value=value))
+        if not axis:
+            return name
+        nodes.append(onnx.helper.make_node("Shape", [places[size][0]], [f"{name}:shape"]))
+        nodes.append(onnx.helper.make_node("Gather", [f"{name}:shape", f"{name}:axis"], [name]))
+        return name
+
+    parts = [made(size, f"{output}:{number}") for number, size in enumerate(sizes)]
+    if is_number:
+        return [*nodes, onnx.helper.make_node("Squeeze", parts, [output])]
+    return [*nodes, onnx.helper.make_node("Concat", parts, [output], axis=0)]
