@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sift_onnx.analysis.axis_system import Solution
+from sift_onnx.analysis.axes.solution import Solution
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.analysis.graph_analysis import analyze, known_shapes
 from sift_onnx.errors import ShapeCheckError, UnsupportedError

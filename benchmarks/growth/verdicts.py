@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-__all__ = ["EXACT", "FAMILIES", "TOLERANCE", "Family", "Verdict", "verdict"]
+__all__ = ["EXACT", "FAMILIES", "NOTABLE", "TOLERANCE", "Family", "Verdict", "verdict"]
 
 Family = Literal["pre-norm", "per-channel", "other"]
 # What a family is, for the page.
@@ -18,6 +18,8 @@ FAMILIES: Mapping[Family, str] = {
 # How far outputs may be from the original's, relative to the largest of them and to what another input changes; and in
 # double precision, where rounding in single precision moves the outputs of the original as far.
 TOLERANCE, EXACT = 1e-4, 1e-9
+# From which difference on it is of interest what rounding alone does to the original.
+NOTABLE = 3e-6
 # Where layers of less than this share of the multiply-accumulates grow, most of the model has kept its width.
 _MOST = 0.5
 

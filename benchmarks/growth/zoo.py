@@ -18,7 +18,8 @@ from typing import Any
 import click
 import numpy as np
 from grown import grow
-from small_models import MODELS, GrowthModel
+from growth_model import GrowthModel
+from small_models import MODELS
 from verdicts import verdict
 
 from sift_onnx.shapes.random_inputs import Feeds
@@ -70,7 +71,7 @@ def _feeds(model: GrowthModel) -> Feeds:
     generator = np.random.default_rng(0)
     return {
         name: generator.integers(0, _LARGEST_TOKEN, shape)
-        if name == "ids"
+        if name.endswith("ids")
         else generator.standard_normal(shape).astype(np.float32)
         for name, shape in model.inputs.items()
     }

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import onnx_graphsurgeon as gs
 from msgspec.structs import replace
 
+from sift_onnx.analysis.axes.solution import solve
 from sift_onnx.analysis.cost import positions_of, product_macs
 from sift_onnx.analysis.findings import AxisAnalysis, Cause
 from sift_onnx.analysis.graph_analysis import analyze
@@ -102,7 +103,7 @@ class LayerwisePass(SparsifyingPass):
                 splice(copy.graph, node_builder, occurrence, self.connect(builder, occurrence, done[name].parts))
             release(layer, done[name].parts[0].constant)
         drop_unread(copy.graph, WEIGHT_VIEWS | {"Constant"})
-        still = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
+        still = solve(analysis.system, Fraction(1), [], shrink_cause=Cause("", "", ""))
         check_shapes(copy, analysis, still)
         record(copy, self.identity(), [part.constant.name for r in done.values() for part in r.parts])
         return PassResult(copy, True, self._report(analysis, chosen, done, start, warnings))

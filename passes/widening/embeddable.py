@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sift_onnx.analysis.axis_system import Solution
+from sift_onnx.analysis.axes.solution import Solution
 from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis, Cause, WeightLayer
 from sift_onnx.errors import UnsupportedError

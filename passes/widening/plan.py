@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from sift_onnx.analysis.axis_system import AxisSystem, Solution
+from sift_onnx.analysis.axes.solution import Solution, solve
+from sift_onnx.analysis.axes.system import AxisSystem
 from sift_onnx.analysis.cost import Evaluate, positions_of, product_macs
 from sift_onnx.analysis.findings import AxisAnalysis, Cause, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze
@@ -178,7 +179,8 @@ def _solve(
     settings: WideSettings, system: AxisSystem[Cause], candidates: Sequence[WeightLayer], factor_squared: Fraction
 ) -> Solution:
     """The sizes at a factor; ``candidates`` are the layers whose axes may grow."""
-    return system.solve(
+    return solve(
+        system,
         factor_squared,
         [axis.size for layer in candidates for axis in layer.axes],
         round_to=math.lcm(settings.round_to, settings.masking.pattern.width_multiple),
@@ -212,7 +214,18 @@ def _require_something_to_widen(
             f"{float(settings.share):g}"
             + (f"; from {float(least):g} on a layer grows" if least is not None else f" ({named})")
         )
-    raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named})")
+    raise UnsupportedError(
+        f"nothing to widen: every weight layer is fixed ({named}){_other_members(settings, analysis)}"
+    )
+
+
+def _other_members(settings: WideSettings, analysis: AxisAnalysis) -> str:
+    """What can be done where no width can grow; empty where these members would leave every layer as it is."""
+    if analysis.layers.keys() <= settings.selection.dense_layers(analysis).keys():
+        return ""
+    if settings.init == "embed":
+        return "; parallel with `init='embed'` and `activation='none'` keeps all widths, and what the model computes"
+    return "; parallel, factorized and doped keep all widths"
 
 
 def _weights(layer: WeightLayer, evaluate: Evaluate) -> int:
@@ -261,5 +274,5 @@ def unchanged(analysis: AxisAnalysis, reason: str) -> WidePlan:
     """The plan that changes nothing, for that reason."""
     original = analysis.system.original
     macs = {n: nnz_of(layer.constant) * positions_of(layer, original) for n, layer in analysis.layers.items()}
-    solution = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
+    solution = solve(analysis.system, Fraction(1), [], shrink_cause=Cause("", "", ""))
     return WidePlan(analysis, solution, {n: ("unchanged", reason) for n in macs}, {}, macs, macs)

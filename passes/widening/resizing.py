@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Size, Solution
+from sift_onnx.analysis.axes.sizes import Size
+from sift_onnx.analysis.axes.solution import Solution
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import array_of, constant_values, replace_values, share_values
 from sift_onnx.graphs.unread_nodes import drop_unread

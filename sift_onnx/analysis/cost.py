@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 from msgspec.structs import replace
 
 from sift_onnx.analysis.active_zeros import ActiveZeros, active_zero_warnings
-from sift_onnx.analysis.axis_system import Size
+from sift_onnx.analysis.axes.sizes import Size
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Axis, AxisError
+from sift_onnx.analysis.axes.sizes import Axis, AxisError
 from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause
 from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.analysis.heads import head_splits

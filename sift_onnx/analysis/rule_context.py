@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Axis, AxisSystem, Size, size_of
+from sift_onnx.analysis.axes.sizes import Axis, Size, size_of
+from sift_onnx.analysis.axes.system import AxisSystem
 from sift_onnx.analysis.findings import (
     Axes,
     AxisAnalysis,

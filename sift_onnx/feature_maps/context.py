@@ -111,26 +111,33 @@ class FeatureMapContext:
         return self.index in self._maps.subtractions
 
     def slice_start(self, axis: int) -> int | None:
-        """Where a Slice starts along an axis of its input in the original; None where that is not known.
+        """Where a Slice starts along an axis of its input that grows, in the original; None where that is not known.
 
         Raises:
             RefusedError: it reverses or skips elements.
         """
         x = self.input(0)
+        taken = self.slice_places(axis)
+        if taken is None:
+            return None
+        if taken.step != 1:
+            self.refuse("reverses or skips features of an axis that grows", [x[axis]])
+        return taken.start
+
+    def slice_places(self, axis: int) -> range | None:
+        """Which places of an axis of its input a Slice takes in the original; None where that is not known."""
+        x = self.input(0)
         if "starts" in self.node.attrs:
-            starts, axes, steps = self.attr("starts"), self.attr("axes"), None
+            starts, ends, axes, steps = (self.attr(name) for name in ("starts", "ends", "axes", "steps"))
         else:
-            starts, axes, steps = (self.integers(i) for i in (1, 3, 4))
-        if starts is None:
+            starts, ends, axes, steps = (self.integers(i) for i in range(1, 5))
+        if starts is None or ends is None:
             return None
         chosen = [int(a) % len(x) for a in axes or range(len(starts))]
         if axis not in chosen:
-            return 0
+            return range(x[axis].old)
         k = chosen.index(axis)
-        if steps is not None and steps[k] != 1:
-            self.refuse("reverses or skips features of an axis that grows", [x[axis]])
-        start = min(int(starts[k]), x[axis].old)
-        return max(start + x[axis].old, 0) if start < 0 else start
+        return range(x[axis].old)[int(starts[k]) : int(ends[k]) : 1 if steps is None else int(steps[k])]
 
     # What the rule says.
 

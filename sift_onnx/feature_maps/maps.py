@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Solution
+from sift_onnx.analysis.axes.solution import Solution
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.feature_maps.findings import CentredInput, Extent, Scaling, ZeroDemand
 from sift_onnx.feature_maps.system import FeatureMapError, FeatureMapSystem, Piece

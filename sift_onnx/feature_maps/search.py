@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Solution
+from sift_onnx.analysis.axes.solution import Solution
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.feature_maps.context import FeatureMapContext, RefusedError
 from sift_onnx.feature_maps.factors import corrections

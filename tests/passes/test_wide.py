@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sift_onnx
 from sift_onnx.errors import BudgetError, MaskWarning, PreconditionError, UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.passes import Wide
+from sift_onnx.passes import Parallel, Wide
 from sift_onnx.passes.base import HISTORY_KEY
 from sift_onnx.passes.settings import exact_sparsity
 
@@ -265,6 +265,20 @@ def test_a_step_beyond_any_width_is_refused():
 def test_sizes_that_are_fixed_are_said_to_be_so():
     with pytest.raises(UnsupportedError, match="every weight layer is fixed"):
         Wide("0.9", keep_dense=["w*"])(Model.load(perceptron(SMALL)))
+
+
+def test_where_no_width_can_grow_the_members_are_named_that_keep_all_widths() -> None:
+    net = Net()
+    x = net.input("x", 1, 5, 4)
+    for i in range(3):
+        x = net.op("Relu", net.dense(x, 4, 4, name=f"w{i}"))
+        net.output(x)
+    model = net.model()
+    with pytest.raises(UnsupportedError, match=r"every weight layer is fixed.*; parallel, factorized and doped keep"):
+        Wide(0.75)(model)
+    with pytest.raises(UnsupportedError, match=r"; parallel with `init='embed'` and `activation='none'` keeps all"):
+        Wide(0.75, init="embed")(model)
+    assert Parallel(0.75, init="embed", activation="none")(model).changed
 
 
 def test_a_layer_that_rounds_to_itself_beside_others_that_grow_is_said_to_round():

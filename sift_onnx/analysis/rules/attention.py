@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sift_onnx.analysis.axis_system import Axis, Size, size_of
+from sift_onnx.analysis.axes.sizes import Axis, Size, size_of
 from sift_onnx.analysis.findings import Axes, ScaleEdit
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sift_onnx.analysis.axis_system import Axis
+from sift_onnx.analysis.axes.sizes import Axis
 from sift_onnx.analysis.findings import Axes
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule

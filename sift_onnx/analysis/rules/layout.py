@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from sift_onnx.analysis.axis_reshape import reshape
-from sift_onnx.analysis.axis_system import Axis, Size, size_of
+from sift_onnx.analysis.axes.reshape import reshape
+from sift_onnx.analysis.axes.sizes import Axis, Size, size_of
 from sift_onnx.analysis.findings import Axes, Element
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Size, size_of
+from sift_onnx.analysis.axes.sizes import Size, size_of
 from sift_onnx.analysis.findings import Element, Elements, Number, elements_of
 from sift_onnx.analysis.rule_context import FOLLOWED_ELEMENTS, RuleContext, sizes_behind
 from sift_onnx.files.data_types import data_type_of

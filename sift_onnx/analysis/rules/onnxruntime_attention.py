@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sift_onnx.analysis.axis_system import Axis, Size, size_of
+from sift_onnx.analysis.axes.sizes import Axis, Size, size_of
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.attention import (

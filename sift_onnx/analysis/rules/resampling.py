@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from sift_onnx.analysis.axis_system import Axis
+from sift_onnx.analysis.axes.sizes import Axis
 from sift_onnx.analysis.findings import Elements
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule

@@ -19,7 +19,7 @@ from functools import partial, reduce
 import numpy as np
 import onnx
 
-from sift_onnx.analysis.axis_system import size_of
+from sift_onnx.analysis.axes.sizes import size_of
 from sift_onnx.analysis.findings import Element, Elements, elements_of
 from sift_onnx.analysis.rule_context import FOLLOWED_ELEMENTS, RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule

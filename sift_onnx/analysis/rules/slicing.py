@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from sift_onnx.analysis.axis_system import Axis, Size, size_of
+from sift_onnx.analysis.axes.sizes import Axis, Size, size_of
 from sift_onnx.analysis.findings import Element, Elements
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule

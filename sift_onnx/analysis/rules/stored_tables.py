@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Axis
+from sift_onnx.analysis.axes.sizes import Axis
 from sift_onnx.analysis.rotary import recognise_rotary
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, named, shape_of

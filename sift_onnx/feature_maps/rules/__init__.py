@@ -8,10 +8,22 @@ from sift_onnx.feature_maps.rules import (
     along_axes,
     attention,
     elementwise,
+    indexing,
     layers,
     layout,
     onnxruntime_fusions,
     recurrent,
+    resampling,
 )
 
-__all__ = ["along_axes", "attention", "elementwise", "layers", "layout", "onnxruntime_fusions", "recurrent"]
+__all__ = [
+    "along_axes",
+    "attention",
+    "elementwise",
+    "indexing",
+    "layers",
+    "layout",
+    "onnxruntime_fusions",
+    "recurrent",
+    "resampling",
+]

@@ -80,6 +80,12 @@ def matmul(ctx: FeatureMapContext) -> None:
     ctx.same_axes((*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ())), out)
 
 
+@feature_map_rule("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
+def fused_matmul(ctx: FeatureMapContext) -> None:
+    """A MatMul times ``alpha`` whose last two axes may be transposed on either side."""
+    _matrix_product(ctx, bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
+
+
 def _matrix_product(ctx: FeatureMapContext, trans_a: bool, trans_b: bool) -> None:
     a, b, out = ctx.input(0), ctx.input(1), ctx.output()
     rows, summed = (-1, -2) if trans_a else (-2, -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sift_onnx.analysis.axis_reshape import aligned_groups
+from sift_onnx.analysis.axes.reshape import aligned_groups
 from sift_onnx.feature_maps.context import FeatureMapContext, product
 from sift_onnx.feature_maps.registry import feature_map_rule
 
@@ -112,25 +112,3 @@ def tile(ctx: FeatureMapContext) -> None:
     for axis, whole in zip(ctx.input(0), ctx.output(), strict=True):
         if axis.old != 1 and axis.grows:
             ctx.joined(whole, [axis] * (whole.old // axis.old))
-
-
-@feature_map_rule("Gather")
-def gather(ctx: FeatureMapContext) -> None:
-    """``data[..., d, ...]`` at ``indices`` -> ``data`` with ``d`` replaced by the axes of ``indices``."""
-    data, indices, out = ctx.input(0), ctx.input(1), ctx.output()
-    position = int(ctx.attr("axis", 0)) % len(data)
-    ctx.require_fixed((data[position], *indices), "picks elements of")
-    ctx.same_axes((*data[:position], *indices, *data[position + 1 :]), out)
-
-
-@feature_map_rule("DepthToSpace")
-def depth_to_space(ctx: FeatureMapContext) -> None:
-    """``[N, b * b * C, H, W]``, or ``[N, C * b * b, H, W]`` with ``mode=CRD``, -> ``[N, C, H * b, W * b]``."""
-    side = "outer" if ctx.attr("mode", "DCR") == "DCR" else "inner"
-    ctx.merged(ctx.input(0)[1], ctx.output()[1], **{side: int(ctx.attr("blocksize")) ** 2})
-
-
-@feature_map_rule("SpaceToDepth")
-def space_to_depth(ctx: FeatureMapContext) -> None:
-    """``[N, C, H * b, W * b]`` -> ``[N, b * b * C, H, W]``."""
-    ctx.merged(ctx.output()[1], ctx.input(0)[1], outer=int(ctx.attr("blocksize")) ** 2)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.analysis.axis_reshape import aligned_groups
+from sift_onnx.analysis.axes.reshape import aligned_groups
 from sift_onnx.feature_maps.context import FeatureMapContext
 from sift_onnx.feature_maps.findings import Extent
 from sift_onnx.graphs.constants import array_of, constant_values
@@ -84,13 +84,17 @@ def _sliced(ctx: FeatureMapContext, i: int, output: int, mask: Mask) -> Mask | N
     x, out = ctx.input(0), ctx.output()
     placed = mask
     for axis, part in zip(x, out, strict=True):
-        if axis.old == part.old and axis.new == part.new:
-            continue
-        start = ctx.slice_start(axis.axis)
-        if start is None:
+        taken = ctx.slice_places(axis.axis)
+        if taken is None:
             return None
-        before = start * axis.new // axis.old if axis.grows else start
-        wide = _placed_in([*placed.shape], axis.axis, axis.new, np.arange(before, before + part.new), placed)
+        if taken == range(axis.old):
+            continue
+        places = np.asarray(taken)
+        if axis.grows:
+            # A rule has seen to it that it takes all in a row.
+            before = taken.start * axis.new // axis.old
+            places = np.arange(before, before + part.new)
+        wide = _placed_in([*placed.shape], axis.axis, axis.new, places, placed)
         if wide is None:
             return None
         placed = wide

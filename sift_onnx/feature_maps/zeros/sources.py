@@ -33,8 +33,8 @@ _ZERO_AT_ZERO = frozenset(
 _SUM_OUTPUT = 3
 # Whose added elements come from the added elements of the first input alone.
 _MOVED = REARRANGING | {
-    *("Cast", "CastLike", "CumSum", "DepthToSpace", "Dropout", "Gather", "RotaryEmbedding", "Slice", "SpaceToDepth"),
-    *("Split", "Tile", "Trilu"),
+    *("Cast", "CastLike", "CenterCropPad", "Col2Im", "CumSum", "DepthToSpace", "Dropout", "Gather", "GatherND"),
+    *("GridSample", "MaxRoiPool", "RoiAlign", "RotaryEmbedding", "Slice", "SpaceToDepth", "Split", "Tile", "Trilu"),
 }
 _POOLED = frozenset(
     "AveragePool MaxPool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool Resize Upsample".split()
@@ -130,6 +130,10 @@ def _joined(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
     return [[i for i in range(len(ctx.node.inputs)) if any(axis.grows for axis in ctx.input(i))]]
 
 
+def _written(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
+    return [[0, 2]]
+
+
 def _padded(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
     filled = constant_values(ctx.node.inputs[2]) if ctx.has_input(2) else None
     value = ctx.attr("value", 0.0) if filled is None else float(array_of(filled).reshape(-1)[0])
@@ -188,7 +192,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Add", "BiasAdd", "BiasGelu", "FastGelu", "Max", "Mean", "Min", "Sum"), _all_operands),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "GroupNormalization"), _normalized_channels),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _normalized_features),
-    **dict.fromkeys(("Gemm", "MatMul"), _product),
+    **dict.fromkeys(("FusedMatMul", "Gemm", "MatMul", "TransposeMatMul"), _product),
     "Attention": _attention,
     "Clip": _clipped,
     "Concat": _joined,
@@ -202,6 +206,7 @@ _RULES: dict[str, Rule] = {
     "Pad": _padded,
     "Pow": _power,
     "RNN": _recurrent,
+    "ScatterND": _written,
     "Sub": _difference,
     "Where": _chosen,
 }

@@ -108,6 +108,25 @@ def depth_to_space(net: Net) -> None:
     net.images_end(net.op("DepthToSpace", net.conv(net.images(6), 6, 12), blocksize=2, mode="CRD"), 3)
 
 
+def sampled(net: Net) -> None:
+    """At places of a grid, and within regions, as detectors do."""
+    grid = net.constant(np.random.default_rng(2).uniform(-1, 1, (1, 6, 6, 2)).astype(np.float32))
+    x = net.op("CenterCropPad", net.op("GridSample", net.images(6), grid), net.constant([9, 9]), axes=[2, 3])
+    boxes = net.constant([[1.0, 1.0, 5.0, 5.0]])
+    net.images_end(net.op("RoiAlign", x, boxes, net.constant([0]), output_height=3, output_width=3), 6)
+
+
+def blocks_to_images(net: Net) -> None:
+    x = net.op("Transpose", net.tokens(12, length=16), perm=[0, 2, 1])
+    net.images_end(net.op("Col2Im", x, net.constant([8, 8]), net.constant([2, 2]), strides=[2, 2]), 3)
+
+
+def rows_that_indices_point_at(net: Net) -> None:
+    x = net.tokens(8)
+    rows = net.op("GatherND", x, net.constant([[0, 1], [0, 4]]))
+    net.tokens_end(net.op("ScatterND", x, net.constant([[0, 2], [0, 0]]), rows), 8)
+
+
 def normalized_by_instance(net: Net) -> None:
     gamma, beta = net.weight(6, fan_in=1), net.weight(6, fan_in=1)
     net.images_end(net.op("InstanceNormalization", net.images(6), gamma, beta), 6)
@@ -176,6 +195,9 @@ BLOCKS = [
     padded_shortcut,
     upsampled,
     depth_to_space,
+    sampled,
+    blocks_to_images,
+    rows_that_indices_point_at,
     normalized_by_instance,
     normalized_by_groups,
     normalized_by_groups_in_primitives,
@@ -187,7 +209,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("sparsity", ["0.5", "0.75", "0.9"])
+@pytest.mark.parametrize("sparsity", ["0.5", "0.75", pytest.param("0.9", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_block_keeps_its_outputs(block: Callable[[Net], None], sparsity: str) -> None:
     net = net_of(block, opset=21)

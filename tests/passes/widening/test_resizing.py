@@ -14,7 +14,8 @@ from nets import Net, widen
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.analysis import rule_registry
-from sift_onnx.analysis.axis_system import Axis, Solution
+from sift_onnx.analysis.axes.sizes import Axis
+from sift_onnx.analysis.axes.solution import Solution, solve
 from sift_onnx.analysis.findings import AxisAnalysis, Cause
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.analysis.rule_context import RuleContext
@@ -42,7 +43,7 @@ def wider(model: Model) -> tuple[AxisAnalysis, Solution]:
     """Every width of ``model`` twice as large."""
     analysis = analyze(model)
     growable = [axis.size for layer in analysis.layers.values() for axis in layer.axes]
-    return analysis, analysis.system.solve(Fraction(4), growable, shrink_cause=Cause("", "", ""))
+    return analysis, solve(analysis.system, Fraction(4), growable, shrink_cause=Cause("", "", ""))
 
 
 def filled(_: str, constant: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -352,7 +353,7 @@ def test_a_tensor_that_came_out_otherwise_than_planned_is_found(net: Net) -> Non
     analysis, solution = wider(model)
     with pytest.raises(ShapeCheckError, match=r"'stem\.weight' was to become \[4, 12\], but is \[4, 6\]"):
         check_shapes(model, analysis, solution)
-    unchanged = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
+    unchanged = solve(analysis.system, Fraction(1), [], shrink_cause=Cause("", "", ""))
     check_shapes(model, analysis, unchanged)
 
 
@@ -363,6 +364,6 @@ def test_an_axis_too_many_is_found(net: Net) -> None:
     axes = analysis.axes["stem"]
     assert axes is not None
     analysis.axes["stem"] = (*axes, Axis(axes[0].size))
-    unchanged = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
+    unchanged = solve(analysis.system, Fraction(1), [], shrink_cause=Cause("", "", ""))
     with pytest.raises(ShapeCheckError, match=r"node 'stem' \(MatMul\)"):
         check_shapes(model, analysis, unchanged)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from sift_onnx.analysis.axis_system import Axis, AxisSystem, CauseT, size_of
+from sift_onnx.analysis.axes.sizes import Axis, size_of
+from sift_onnx.analysis.axes.system import AxisSystem, CauseT
 
 __all__ = ["aligned_groups", "reshape"]
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_onnx.analysis.axis_reshape import reshape
-from sift_onnx.analysis.axis_system import Axis, AxisSystem, Solution, size_of
+from sift_onnx.analysis.axes.reshape import reshape
+from sift_onnx.analysis.axes.sizes import Axis, size_of
+from sift_onnx.analysis.axes.solution import Solution, solve
+from sift_onnx.analysis.axes.system import AxisSystem
 
 HUGE = Fraction(10**12)
 
@@ -65,7 +67,7 @@ def test_a_reshape_keeps_the_number_of_elements_and_undoing_it_restores_every_si
     from_inside = data.draw(st.integers(0, 2))
     after = reshape(system, before, joined(digits, right), cause, from_inside=from_inside)
     again = reshape(system, after, sizes, cause, from_inside=from_inside)
-    solution = system.solve(Fraction(7), [axis.size for axis in before], shrink_cause="")
+    solution = solve(system, Fraction(7), [axis.size for axis in before], shrink_cause="")
     assert product(before, solution) == product(after, solution) == product(again, solution)
     assert [solution.value(axis.size) for axis in again] == [solution.value(axis.size) for axis in before]
     assert all(solution.value(axis.size) >= n for axis, n in zip(after, joined(digits, right), strict=True))
@@ -83,7 +85,7 @@ def test_growth_of_one_factor_lands_in_the_axis_that_holds_it_at_its_stride(
     before = fixed(*digits)
     before[place] = growing(system, digits[place])
     after = reshape(system, before, joined(digits, right), cause)
-    solution = system.solve(HUGE, [before[place].size], shrink_cause="")
+    solution = solve(system, HUGE, [before[place].size], shrink_cause="")
     width = solution.value(before[place].size)
     assert width > digits[place]
     for axis, group in zip(after, right, strict=True):
@@ -113,7 +115,7 @@ def test_any_reshape_keeps_the_number_of_elements(sizes: list[int], data: st.Dat
     after = reshape(system, before, new, cause)
     assert all(axis.span > 1 for axis in after if not system.resolve(axis.size).is_constant)
     again = reshape(system, after, sizes, cause)
-    solution = system.solve(Fraction(7), [before[place].size], shrink_cause="")
+    solution = solve(system, Fraction(7), [before[place].size], shrink_cause="")
     assert product(before, solution) == product(after, solution)
     assert [solution.value(axis.size) for axis in again] == [solution.value(axis.size) for axis in before]
 
@@ -131,7 +133,7 @@ def test_a_width_split_in_heads_grows_inside_the_heads() -> None:
     width = growing(system, 768)
     heads = reshape(system, [*fixed(2, 5), width], [2, 5, 12, 64], cause)
     assert heads == [*fixed(2, 5, 12), Axis(width.size / 12, 1, 64)]
-    assert system.solve(Fraction(2), [width.size], shrink_cause="").value(heads[-1].size) == 91
+    assert solve(system, Fraction(2), [width.size], shrink_cause="").value(heads[-1].size) == 91
     transposed = [heads[0], heads[2], heads[1], heads[3]]
     back = reshape(system, [transposed[0], transposed[2], transposed[1], transposed[3]], [2, 5, 768], cause)
     assert back[-1].size == width.size
@@ -155,7 +157,7 @@ def test_channels_in_normalization_groups(groups: int, after: list[int]) -> None
     before = [*fixed(2), channels, *fixed(7, 7)]
     grouped = reshape(system, before, [2, *after], cause)
     back = reshape(system, grouped, [2, 64, 7, 7], cause)
-    value = system.solve(Fraction(4), [channels.size], shrink_cause="").value
+    value = solve(system, Fraction(4), [channels.size], shrink_cause="").value
     assert [value(axis.size) for axis in back] == [2, 128, 7, 7]
     # As many groups as channels means one channel a group: the number of groups grows. Otherwise the groups widen.
     expected = [2, 128, 49] if groups == 64 else [2, after[0], 2 * after[1]]
@@ -188,7 +190,7 @@ def test_the_channel_shuffle_of_shufflenet() -> None:
     assert [axis.size for axis in pairs[1:3]] == [size_of(2), half.size]
     flat = reshape(system, [pairs[0], pairs[2], pairs[1], *pairs[3:]], [1, 116, 28, 28], cause)
     assert flat[1] == Axis(half.size * 2, 2, 58)
-    assert system.solve(Fraction(4), [half.size], shrink_cause="").value(flat[1].size / 2) == 116
+    assert solve(system, Fraction(4), [half.size], shrink_cause="").value(flat[1].size / 2) == 116
 
 
 def test_of_two_axes_that_are_merged_only_one_grows() -> None:

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_onnx.analysis.axis_system import AxisError, AxisSystem, Size, size_of
+from sift_onnx.analysis.axes.sizes import AxisError, Size, size_of
+from sift_onnx.analysis.axes.solution import solve
+from sift_onnx.analysis.axes.system import AxisSystem
 
 HUGE = Fraction(10**12)
 
@@ -88,7 +90,7 @@ def test_a_solution_fulfils_every_equation_in_whole_numbers_and_shrinks_nothing(
 ) -> None:
     system, variables = case.stated(data.draw(st.permutations(range(case.statements))))
     growable = data.draw(st.lists(st.sampled_from(variables)))
-    solution = system.solve(factor, growable, shrink_cause="shrinks")
+    solution = solve(system, factor, growable, shrink_cause="shrinks")
     values = [solution.value(v) for v in variables]
     for a, b in case.equations:
         assert a.evaluate(values.__getitem__) == b.evaluate(values.__getitem__)
@@ -101,7 +103,9 @@ def test_a_solution_fulfils_every_equation_in_whole_numbers_and_shrinks_nothing(
 @given(equations(), st.data())
 def test_a_factor_of_one_changes_no_size(case: Equations, data: st.DataObject) -> None:
     system, variables = case.stated(data.draw(st.permutations(range(case.statements))))
-    solution = system.solve(Fraction(1), variables, round_to=data.draw(st.sampled_from([1, 8])), shrink_cause="shrinks")
+    solution = solve(
+        system, Fraction(1), variables, round_to=data.draw(st.sampled_from([1, 8])), shrink_cause="shrinks"
+    )
     assert [solution.value(v) for v in variables] == case.originals
 
 
@@ -111,7 +115,7 @@ def test_what_grows_does_not_depend_on_the_order_of_the_statements(case: Equatio
     grown = []
     for order in (list(range(case.statements)), data.draw(st.permutations(range(case.statements)))):
         system, variables = case.stated(order)
-        solution = system.solve(HUGE, variables, shrink_cause="shrinks")
+        solution = solve(system, HUGE, variables, shrink_cause="shrinks")
         grown.append({i for i, v in enumerate(variables) if solution.value(v) > case.originals[i]})
         assert {i for i, v in enumerate(variables) if system.why_pinned(v) is None} >= grown[-1]
     assert grown[0] == grown[1]
@@ -122,7 +126,7 @@ def test_what_grows_does_not_depend_on_the_order_of_the_statements(case: Equatio
 def test_without_pins_and_fixed_parts_everything_grows(case: Equations) -> None:
     homogeneous = Equations(case.originals, [e for e in case.equations if not (e[0] - e[1]).const], [])
     system, variables = homogeneous.stated(list(range(homogeneous.statements)))
-    solution = system.solve(HUGE, variables, shrink_cause="shrinks")
+    solution = solve(system, HUGE, variables, shrink_cause="shrinks")
     assert all(solution.value(v) > n for v, n in zip(variables, case.originals, strict=True))
 
 
@@ -130,7 +134,7 @@ def test_only_what_is_asked_for_grows() -> None:
     system: AxisSystem[str] = AxisSystem()
     a, b, c = (system.variable(8) for _ in range(3))
     system.equate(a, b, "")
-    solution = system.solve(Fraction(4), [b], shrink_cause="")
+    solution = solve(system, Fraction(4), [b], shrink_cause="")
     assert [solution.value(v) for v in (a, b, c)] == [16, 16, 8]
 
 
@@ -139,7 +143,7 @@ def test_a_sum_grows_with_either_part_also_where_it_was_met_first(asked: str) ->
     system: AxisSystem[str] = AxisSystem()
     total, first, second = system.variable(7), system.variable(3), system.variable(4)
     system.equate(total, first + second, "concatenation")
-    solution = system.solve(Fraction(4), [{"first": first, "second": second}[asked]], shrink_cause="shrinks")
+    solution = solve(system, Fraction(4), [{"first": first, "second": second}[asked]], shrink_cause="shrinks")
     expected = {"first": [10, 6, 4], "second": [11, 3, 8]}[asked]
     assert [solution.value(size) for size in (total, first, second)] == expected
 
@@ -149,7 +153,7 @@ def test_divisions_of_one_width_by_several_numbers_are_all_whole() -> None:
     width = system.variable(60)
     for divisor in (4, 6):
         system.require_integer(width / divisor)
-    assert system.solve(Fraction(3), [width], shrink_cause="").value(width) == 108  # 103.9 among 96, 108
+    assert solve(system, Fraction(3), [width], shrink_cause="").value(width) == 108  # 103.9 among 96, 108
 
 
 def test_sizes_that_differ_in_the_original_are_not_the_same() -> None:
@@ -161,7 +165,7 @@ def test_sizes_that_differ_in_the_original_are_not_the_same() -> None:
 def test_a_size_that_nobody_required_to_be_whole_is_refused_where_it_is_not() -> None:
     system: AxisSystem[str] = AxisSystem()
     width = system.variable(6)
-    solution = system.solve(Fraction(100, 36), [width], shrink_cause="")
+    solution = solve(system, Fraction(100, 36), [width], shrink_cause="")
     assert solution.value(width) == 10
     assert solution.exact(width / 3) == Fraction(10, 3)
     with pytest.raises(AxisError, match="10/3"):
@@ -172,7 +176,7 @@ def test_a_size_that_nobody_required_to_be_whole_is_refused_where_it_is_not() ->
 def test_a_factor_or_a_rounding_below_one_is_refused(factor: Fraction, round_to: int) -> None:
     system: AxisSystem[str] = AxisSystem()
     with pytest.raises(ValueError, match="at least 1"):
-        system.solve(factor, [system.variable(8)], round_to=round_to, shrink_cause="")
+        solve(system, factor, [system.variable(8)], round_to=round_to, shrink_cause="")
 
 
 # Why something cannot grow.
@@ -215,7 +219,7 @@ def test_the_sum_of_something_fixed_and_something_free_can_grow() -> None:
     system.pin(a, "graph input")
     assert system.why_pinned(a) == "graph input"
     assert system.why_pinned(total) is None
-    assert system.solve(Fraction(4), [b], shrink_cause="").value(total) == 3 + 8
+    assert solve(system, Fraction(4), [b], shrink_cause="").value(total) == 3 + 8
 
 
 def test_where_nothing_was_pinned_before_the_equation_itself_is_the_answer() -> None:
@@ -233,7 +237,7 @@ def test_parts_of_two_equal_sums_are_pinned_with_either_sum() -> None:
     system.equate(right, c + d, "concatenation")
     system.equate(left, right, "addition")
     system.pin(left, "graph output")
-    solution = system.solve(Fraction(4), [a, b, c, d], shrink_cause="shrinks")
+    solution = solve(system, Fraction(4), [a, b, c, d], shrink_cause="shrinks")
     assert [solution.value(v) for v in (a, b, c, d, left, right)] == [4, 4, 4, 4, 8, 8]
     assert {system.why_pinned(size) for size in (a, b, c, d, left, right)} == {"graph output"}
 
@@ -244,7 +248,7 @@ def test_a_pinned_part_of_two_equal_sums_lets_the_others_grow_together() -> None
     system.equate(a + b, c + part, "addition")
     system.pin(part, "graph output")
     assert [system.why_pinned(size) for size in (a, b, c, part)] == [None, None, None, "graph output"]
-    value = system.solve(Fraction(4), [a, b, c], shrink_cause="").value
+    value = solve(system, Fraction(4), [a, b, c], shrink_cause="").value
     assert value(part) == 3
     assert value(c) == value(a) + value(b) - 3 > 9
 
@@ -262,7 +266,7 @@ def test_chains_as_long_as_a_very_deep_graph_are_solved(order: str) -> None:
     for a, b in pairs:
         system.equate(b, a + size_of(1), "link")
     # Each answer costs little once a neighbour has it: asking for all of them must not square the work.
-    solution = system.solve(Fraction(4), links[:1], shrink_cause="")
+    solution = solve(system, Fraction(4), links[:1], shrink_cause="")
     assert solution.value(links[-1]) == 12 + length - 1
     system.pin(links[length // 2], "root")
     assert {system.why_pinned(link) for link in links} == {"root"}
@@ -273,7 +277,7 @@ def test_widths_of_gpt_in_the_paper() -> None:
     system: AxisSystem[str] = AxisSystem()
     model, hidden = system.variable(768), system.variable(3072)
     system.require_integer(model / 12)
-    half, three_quarters = (system.solve(Fraction(k), [model, hidden], shrink_cause="").value for k in (2, 4))
+    half, three_quarters = (solve(system, Fraction(k), [model, hidden], shrink_cause="").value for k in (2, 4))
     assert [half(size) for size in (model, model / 12, hidden)] == [1092, 91, 4344]
     assert [three_quarters(size) for size in (model, model / 12, hidden)] == [1536, 128, 6144]
 
@@ -282,9 +286,9 @@ def test_widths_that_were_equal_stay_equal_where_one_of_them_must_divide() -> No
     system: AxisSystem[str] = AxisSystem()
     stream, heads = system.variable(768), system.variable(768)
     system.require_integer(heads / 12)
-    solution = system.solve(Fraction(2), [stream, heads], shrink_cause="")
+    solution = solve(system, Fraction(2), [stream, heads], shrink_cause="")
     assert [solution.value(size) for size in (stream, heads)] == [1092, 1092]
-    assert system.solve(Fraction(2), [stream], shrink_cause="").value(stream) == 1086
+    assert solve(system, Fraction(2), [stream], shrink_cause="").value(stream) == 1086
 
 
 def test_a_part_of_a_fused_projection_stays_as_wide_as_the_stream_that_feeds_it() -> None:
@@ -292,7 +296,7 @@ def test_a_part_of_a_fused_projection_stays_as_wide_as_the_stream_that_feeds_it(
     stream, fused = system.variable(768), system.variable(2304)
     for size in (stream, fused, fused / 3, fused / 36):
         system.require_integer(size)
-    solution = system.solve(Fraction(2), [stream, fused], shrink_cause="")
+    solution = solve(system, Fraction(2), [stream, fused], shrink_cause="")
     assert (solution.value(stream), solution.value(fused)) == (1092, 3 * 1092)
 
 
@@ -300,7 +304,7 @@ def test_a_step_that_is_coarse_for_a_width_is_not_shared() -> None:
     system: AxisSystem[str] = AxisSystem()
     free, heads = system.variable(8), system.variable(8)
     system.require_integer(heads / 8)
-    solution = system.solve(Fraction(2), [free, heads], shrink_cause="")
+    solution = solve(system, Fraction(2), [free, heads], shrink_cause="")
     assert [solution.value(size) for size in (free, heads)] == [11, 8]
 
 
@@ -308,7 +312,7 @@ def test_multiples_are_preferred_where_the_step_allows() -> None:
     system: AxisSystem[str] = AxisSystem()
     heads, free = system.variable(768), system.variable(100)
     system.require_integer(heads / 12)
-    solution = system.solve(Fraction(2), [heads, free], round_to=8, shrink_cause="")
+    solution = solve(system, Fraction(2), [heads, free], round_to=8, shrink_cause="")
     assert solution.value(heads) % 24 == 0
     assert abs(solution.value(heads) - 1086.1) <= 12
     assert solution.value(free) == 144  # of 136 and 144, 141.4 is nearer to the latter

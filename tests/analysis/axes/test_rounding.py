@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_onnx.analysis.scaled_sizes import scaled
+from sift_onnx.analysis.axes.rounding import scaled
 
 
 def oracle(original: int, factor_squared: Fraction, step: int, round_to: int) -> int:
