@@ -41,7 +41,6 @@ class GraphView:
         readers: indices of the nodes that read a value, within their subgraphs too.
         intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
-        not_int8: integer weights that were found to be no int8 once their zero point is taken off.
     """
 
     def __init__(self, model: Model) -> None:
@@ -71,7 +70,6 @@ class GraphView:
                 self.readers[name].append(i)
         self.intermediates: set[str] = set()
         self.not_finite: set[str] = set()
-        self.not_int8: set[str] = set()
         self._learned: dict[str, Dims] = {}
         self._shared: dict[str, npt.NDArray[np.generic]] = {}
 

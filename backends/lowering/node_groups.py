@@ -16,7 +16,6 @@ from sift_onnx.backends.lowering.group_norms import GroupNormMatch, find_group_n
 from sift_onnx.backends.lowering.integer_layers import find_integer_layers
 from sift_onnx.backends.lowering.mish import find_mishes
 from sift_onnx.backends.lowering.norms import NormMatch, find_norms
-from sift_onnx.backends.lowering.quantization import read_integers
 from sift_onnx.backends.lowering.rotations import RotationMatch, find_rotations
 from sift_onnx.backends.lowering.rules import (
     NodeView,
@@ -74,12 +73,13 @@ def find_node_groups(
         weights = [spec.weights for spec in specs if isinstance(spec, LinearLayer)]
         read_weights(weights)
         not_finite = {matrix.name for matrix in weights if not matrix.is_finite}
-        not_int8 = read_integers(spec.weights for spec in specs if isinstance(spec, QuantizedMatmul))
-        if not not_finite and not not_int8:
+        if not not_finite:
+            for spec in specs:
+                if isinstance(spec, QuantizedMatmul):
+                    spec.weights.read()
             return groups, dims
         # The nodes after such a layer may be lowered differently: kernels no longer produce their operand.
         graph.not_finite |= not_finite
-        graph.not_int8 |= not_int8
 
 
 def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:

@@ -6,7 +6,6 @@ zero point is 128 higher too, so that scale and values are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.weights.quads import live_quads, quads_of
 
-__all__ = ["HIGHEST", "IntegerMatrix", "IntegerReading", "Quantization", "read_integers"]
+__all__ = ["HIGHEST", "IntegerMatrix", "IntegerReading", "Quantization"]
 
 # Of a byte.
 HIGHEST = 255
@@ -80,13 +79,11 @@ class IntegerReading:
 
     Attributes:
         nnz: how many are not the zero point; None before they are read.
-        quads: how many quads along the input features hold such a one.
-        is_int8: whether all of them are int8 after their zero point is taken off.
+        quads: how many quads along the input features hold such a one; those with weights beyond int8 count twice.
     """
 
     nnz: int | None = None
     quads: int = 0
-    is_int8: bool = True
 
 
 @dataclass(frozen=True)
@@ -139,29 +136,28 @@ class IntegerMatrix:
         quads = quads_of(self.rows, self.channels, self.taps)
         return self.reading.quads / quads if quads else 1.0
 
-    def differences(self) -> npt.NDArray[np.int8] | npt.NDArray[np.int16]:
-        """All weights with their zero point taken off, [rows][channels][taps]; int8 where that is certain."""
+    def values(self) -> npt.NDArray[np.int8] | npt.NDArray[np.int16]:
+        """All weights with their zero point taken off, [rows][channels][taps]; int16 where they may be more than int8.
+
+        Those of uint8 around a zero point far from 128 are.
+        """
         stored = array_of(self.constant)
         shape = (self.rows, self.channels, self.taps)
         matrix = stored.reshape(-1, self.rows).T if self.transposed else stored.reshape(self.rows, -1)
         if stored.dtype == np.int8 and not self.zero.any():
-            return matrix.reshape(shape)
+            return np.ascontiguousarray(matrix.reshape(shape))
         if stored.dtype == np.uint8 and np.all(self.zero == _SHIFT):
-            return (matrix ^ np.uint8(_SHIFT)).view(np.int8).reshape(shape)
-        return (matrix.astype(np.int16) - self.zero.reshape(-1, 1)).reshape(shape)
-
-    def values(self) -> npt.NDArray[np.int8]:
-        """The same as int8, which :meth:`read` has found them to be."""
-        return np.ascontiguousarray(self.differences(), np.int8)
+            return np.ascontiguousarray((matrix ^ np.uint8(_SHIFT)).view(np.int8).reshape(shape))
+        return np.ascontiguousarray((matrix.astype(np.int16) - self.zero.reshape(-1, 1)).reshape(shape))
 
     def read(self) -> None:
-        """Count the weights and check their range."""
+        """Count the weights that are not their zero point, and the quads of them."""
         if self.reading.nnz is not None:
             return
-        values = self.differences()
-        is_certain = values.dtype == np.int8 or not values.size
-        self.reading.is_int8 = is_certain or bool(values.min() >= -_SHIFT and values.max() < _SHIFT)
+        values = self.values()
         self.reading.quads = live_quads(values != 0)
+        if values.dtype == np.int16:
+            self.reading.quads += live_quads((values < -_SHIFT) | (values >= _SHIFT))
         self.reading.nnz = int(np.count_nonzero(values))
 
     def released(self) -> IntegerMatrix:
@@ -169,13 +165,3 @@ class IntegerMatrix:
         nothing = gs.Constant(self.name, np.empty(0, np.int8))
         reading = self.reading
         return IntegerMatrix(nothing, self.rows, self.channels, self.taps, self.zero, False, reading)
-
-
-def read_integers(matrices: Iterable[IntegerMatrix]) -> set[str]:
-    """Read all matrices; the names of those that are no int8."""
-    found = set()
-    for matrix in matrices:
-        matrix.read()
-        if not matrix.reading.is_int8:
-            found.add(matrix.name)
-    return found

@@ -1,6 +1,6 @@
 """Fusion where values are quantized: what reads dequantized bytes and is quantized again computes on the bytes.
 
-Seven rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
+Nine rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
 it; that step goes once nothing reads its floats.
 
 1. A layer of integers whose sole result is quantized makes bytes; a clip before that is a range of bytes.
@@ -12,6 +12,9 @@ it; that step goes once nothing reads its floats.
 5. A table after a table is one table; one that only cuts off at both ends joins a layer or sum of bytes before it.
 6. A table that changes nothing is none.
 7. A sum of bytes joins the layer that makes one of its operands, if that is sole and not clamped.
+8. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
+9. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
+   moved as floats: those are views, and cost at most one copy.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from sift_onnx.backends.lowering.specs import (
     QuantizedMean,
     Reshaped,
     Spec,
+    Transposed,
 )
 from sift_onnx.backends.lowering.weights import Floats
 
@@ -271,6 +275,79 @@ def _add_to_layer(region: RegionSteps, step: Step) -> Merged:
     return replace(made, inputs=(before.inputs[0], other)), gone
 
 
+def _add_floats(region: RegionSteps, step: Step) -> Merged:
+    """Rule 8."""
+    spec = step.spec
+    if not isinstance(spec, Elementwise) or spec.kind != "add" or spec.broadcasts or spec.repeats:
+        return None
+    if spec.activation[0] not in ("none", "clip"):
+        return None
+    found: list[tuple[int, Step, str]] = []
+    for own, other in (step.inputs, step.inputs[::-1]):
+        before = region.sole_producer(own, step)
+        if before is None or not isinstance(before.spec, QuantizedMatmul) or own == other:
+            continue
+        plain = before.spec.y is None and before.spec.activation == NO_ACTIVATION and len(before.inputs) == 1
+        # What comes from outside of the region is read as the layer's operand is, as bytes.
+        if plain and region.producer(other) is not None:
+            found.append((region.place(before), before, other))
+    if not found:
+        return None
+    _, before, other = max(found, key=lambda item: item[0])
+    assert isinstance(before.spec, QuantizedMatmul)
+    made, gone = merged(before, step, replace(before.spec, is_added=True, activation=spec.activation))
+    return replace(made, inputs=(before.inputs[0], other)), gone
+
+
+def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
+    """Rule 9, of bytes that are dequantized."""
+    if not isinstance(step.spec, Dequantize):
+        return None
+    chain: list[Step] = []
+    reader = step
+    while (before := _sole_move(region, reader)) is not None:
+        chain.append(before)
+        reader = before
+    if not chain:
+        return None
+    name = f"{chain[-1].inputs[0]}/floats of {step.output}"
+    first = replace(step, inputs=chain[-1].inputs, output=name, view=reader.view, result_view=reader.view)
+    region.insert_before(reader, first)
+    for number, move in enumerate(chain[:0:-1]):
+        made = f"{step.output}/moved {number}"
+        region.insert_before(move, _of_floats(move, name, made))
+        name = made
+    return replace(_of_floats(chain[0], name, step.output), result_view=step.result_view), chain
+
+
+def _move_floats_before(region: RegionSteps, step: Step) -> Merged:
+    """Rule 9, of bytes that have been quantized."""
+    if not _is_move(step):
+        return None
+    before = region.sole_producer(step.inputs[0], step)
+    if before is None or not isinstance(before.spec, Quantize):
+        return None
+    made = f"{step.output}/floats"
+    region.insert_before(step, _of_floats(step, before.inputs[0], made))
+    return replace(before, inputs=(made,), output=step.output, view=step.result_view, result_view=step.result_view), [
+        before
+    ]
+
+
+def _is_move(step: Step) -> bool:
+    return step.dtype.is_bytes and isinstance(step.spec, (Reshaped, Transposed))
+
+
+def _sole_move(region: RegionSteps, reader: Step) -> Step | None:
+    """The step that only moved the bytes that ``reader`` reads, if they are sole."""
+    before = region.sole_producer(reader.inputs[0], reader)
+    return before if before is not None and _is_move(before) else None
+
+
+def _of_floats(move: Step, operand: str, result: str) -> Step:
+    return replace(move, inputs=(operand,), output=result, dtype=DType.FLOAT32, result_dtype=DType.FLOAT32)
+
+
 QUANTIZED_RULES = (
     _requantize,
     _tabulate,
@@ -279,6 +356,9 @@ QUANTIZED_RULES = (
     _join_tables,
     _drop_identity,
     _add_to_layer,
+    _add_floats,
+    _move_floats_behind,
+    _move_floats_before,
 )
 
 
@@ -288,12 +368,12 @@ def with_dynamic_bytes(steps: Sequence[Step]) -> list[Step]:
     result: list[Step] = []
     for step in steps:
         if isinstance(step.spec, QuantizedMatmul) and step.spec.x_zero is None and not step.dtype.is_bytes:
-            (name,) = step.inputs
+            name, *others = step.inputs
             key = (name, step.view)
             if key not in made:
                 made[key] = f"{name}/bytes of {step.view}"
                 result.append(Step(DynamicQuantize(), (name,), made[key], step.view, step.view, step.nodes,
                                    result_dtype=DType.UINT8))  # fmt: skip
-            step = replace(step, inputs=(made[key],), dtype=DType.UINT8)
+            step = replace(step, inputs=(made[key], *others), dtype=DType.UINT8)
         result.append(step)
     return result

@@ -51,6 +51,12 @@ def test_the_page_of_growth_is_made_of_its_results(module):
     assert page.chart_key(found) in (page.FOLDER / "chart.svg").read_text(encoding="utf-8")
 
 
+def test_the_page_of_quantized_networks_is_made_of_its_results(module):
+    page = module("quantized", "page")
+    documents = [page.pages.read(page.RESULTS / f"{name}.json") for name in ("networks", "trained")]
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(*documents)
+
+
 @pytest.mark.parametrize(
     ("row", "verdict"),
     [

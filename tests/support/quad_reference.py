@@ -96,5 +96,6 @@ def integer_conv(
 
 def requantize(sums: np.ndarray, multipliers: np.ndarray, zero_point: int, low: int = 0, high: int = 255) -> np.ndarray:
     """In single precision, half to even, as onnxruntime does it."""
-    scaled = sums.astype(np.float32) * np.asarray(multipliers, np.float32).reshape(1, -1, 1, 1)
+    with np.errstate(over="ignore"):
+        scaled = sums.astype(np.float32) * np.asarray(multipliers, np.float32).reshape(1, -1, 1, 1)
     return np.clip(np.rint(scaled) + zero_point, low, high).astype(np.uint8)

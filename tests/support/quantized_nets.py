@@ -31,6 +31,11 @@ STATIC: dict[str, dict[str, Any]] = {
         "weight_type": QuantType.QUInt8,
         "extra_options": {"WeightSymmetric": True},
     },
+    "qdq with asymmetric weights of uint8": {
+        "quant_format": QuantFormat.QDQ,
+        "activation_type": QuantType.QUInt8,
+        "weight_type": QuantType.QUInt8,
+    },
     "qoperator": {"quant_format": QuantFormat.QOperator, "activation_type": QuantType.QUInt8},
     "qoperator per channel": {"quant_format": QuantFormat.QOperator, "per_channel": True},
 }
@@ -124,6 +129,53 @@ def static(net: str, spelling: str) -> onnx.ModelProto:
     return _through_files(model, lambda own, path: quantize_static(own, path, _Batches(model, 1), **settings))
 
 
+def quantized_in_the_graph(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Weights as floats that the graph quantizes and dequantizes, as after quantization-aware training."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    constants = {tensor.name: tensor for tensor in made.graph.initializer}
+    nodes = []
+    for node in made.graph.node:
+        tensor = constants.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+        if tensor is not None and tensor.data_type == onnx.TensorProto.INT8:
+            values, scale = (onnx.numpy_helper.to_array(constants[name]) for name in node.input[:2])
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+            shape = [-1 if i == axis else 1 for i in range(values.ndim)] if scale.size > 1 else []
+            name = f"{tensor.name}.float"
+            made.graph.initializer.append(onnx.numpy_helper.from_array(values * scale.reshape(shape), name))
+            quantized = onnx.helper.make_node(
+                "QuantizeLinear", [name, *node.input[1:]], [f"{name}.quantized"], axis=axis
+            )
+            nodes.append(quantized)
+            node.input[0] = quantized.output[0]
+        nodes.append(node)
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
+def of_weights_alone(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A statically quantized model whose activations are floats."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    constants = {tensor.name for tensor in made.graph.initializer}
+    sources: dict[str, str] = {}
+    nodes = []
+    for node in made.graph.node:
+        kept = node.op_type not in ("QuantizeLinear", "DequantizeLinear") or node.input[0] in constants
+        if not kept:
+            sources[node.output[0]] = sources.get(node.input[0], node.input[0])
+            continue
+        node.input[:] = [sources.get(name, name) for name in node.input]
+        nodes.append(node)
+    outputs = {info.name for info in made.graph.output}
+    for output in outputs & set(sources):
+        nodes.append(onnx.helper.make_node("Identity", [sources[output]], [output]))
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
 @functools.cache
 def dynamic(net: str, weight_type: QuantType = QuantType.QInt8, per_channel: bool = False) -> onnx.ModelProto:
     """One of the nets by onnxruntime's dynamic quantizer."""
@@ -144,10 +196,11 @@ def _through_files(model: onnx.ModelProto, quantize: Any) -> onnx.ModelProto:
 _NETS = {"images": images_net, "tokens": tokens_net, "gated": gated_net}
 
 
-def integer_net(zero: int = 128, span: int = 100) -> onnx.ModelProto:
+def integer_net(zero: int = 128, span: int = 100, is_pooled: bool = False) -> onnx.ModelProto:
     """As Neural Magic's exporter writes it: ConvInteger, int32 bias, Cast, Mul; a pruned weight is the zero point.
 
-    [n, 8, 10, 10] to [n, 6]. Weights are ``zero``, or up to ``span`` from it.
+    [n, 8, 10, 10] to [n, 6]. Weights are ``zero``, or up to ``span`` from it; ``is_pooled`` has the maximum of windows
+    between two layers.
     """
     rng = np.random.default_rng(0)
     net = Net(opset=13)
@@ -174,6 +227,8 @@ def integer_net(zero: int = 128, span: int = 100) -> onnx.ModelProto:
     x = net.input("x", 2, 8, 10, 10, declared=["n", 8, 10, 10])
     x = net.op("Relu", layer(x, "ConvInteger", 0.02, 121, 16, 8, 3, 3, name="a", pads=[1] * 4))
     y = net.op("Relu", layer(x, "ConvInteger", 0.03, 0, 16, 16, 3, 3, name="b", pads=[1] * 4))
+    if is_pooled:
+        y = net.op("MaxPool", y, kernel_shape=[3, 3], pads=[1] * 4)
     y = layer(y, "ConvInteger", 0.05, 0, 16, 16, 1, 1, name="c")
     x = net.op("Relu", net.op("Add", y, x))
     x = net.op("Flatten", net.op("GlobalAveragePool", x))

@@ -64,7 +64,7 @@ def _value(step: Step, operands: list[Any]) -> Any:
         case DynamicQuantize():
             return _dynamic(x)
         case QuantizedMatmul():
-            made = _layer(spec, x)
+            made = _layer(spec, x, operands[1] if spec.is_added else np.float32(0))
             return made if spec.added is None else _added(spec.added, made, operands[1])
         case QuantizedAdd():
             return _added(spec, x, operands[1])
@@ -81,7 +81,8 @@ def _value(step: Step, operands: list[Any]) -> Any:
             return function_values(spec.activation, x * spec.scale.reshape(shape) + spec.shift.reshape(shape))
         case Pool(kind="max"):
             geometry = spec.geometry
-            return _node("MaxPool", [x], kernel_shape=geometry.kernel, strides=geometry.stride, pads=geometry.pads)
+            window = {"kernel_shape": geometry.kernel, "strides": geometry.stride, "pads": geometry.pads}
+            return _node("MaxPool", [x.astype(np.float32)], **window).astype(x.dtype)
         case GlobalPool(axes=axes):
             return x.mean(axis=axes, keepdims=spec.keep_axes, dtype=np.float64).astype(np.float32)
         case LayerNormalization():
@@ -112,13 +113,13 @@ def _dynamic(x: Array) -> tuple[Array, np.float32, int]:
     return y, np.float32(scale), int(zero)
 
 
-def _layer(spec: QuantizedMatmul, x: Any) -> Array:
+def _layer(spec: QuantizedMatmul, x: Any, added: Array | np.float32) -> Array:
     scale = spec.scale
     zero = spec.x_zero
     if zero is None:
         x, own, zero = x
         scale = scale * own
-    weights = spec.weights.differences().astype(np.float64)
+    weights = spec.weights.values().astype(np.float64)
     bias = np.zeros(spec.weights.rows) if spec.bias is None else spec.bias
     centred = x.astype(np.float64) - zero
     if isinstance(spec, QuantizedConv):
@@ -133,7 +134,7 @@ def _layer(spec: QuantizedMatmul, x: Any) -> Array:
     sums = (sums + bias.reshape(shape)).astype(np.float32)
     if spec.y is None:
         shift = np.float32(0) if spec.shift is None else spec.shift.reshape(shape)
-        return function_values(spec.activation, sums * scale.reshape(shape) + shift)
+        return function_values(spec.activation, sums * scale.reshape(shape) + shift + added)
     factor = (scale / np.float32(spec.y.scale)).reshape(shape)
     rounded = np.rint(sums * factor) + np.float32(spec.y.zero)
     return np.clip(np.clip(rounded, 0, HIGHEST), *spec.clamp).astype(np.uint8)

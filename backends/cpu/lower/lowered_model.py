@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.lower.plan import Plan, Region
+from sift_onnx.backends.cpu.lower.plan import Plan
+from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.lower.weights import packed_rows, packed_weights, quad_weights
 from sift_onnx.backends.lowering.specs import LinearLayer, QuantizedMatmul
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.shapes.tensor_specs import TensorSpec
 
-__all__ = ["LoweredModel", "ModelMetadata", "RegionWeights", "weights_of"]
+__all__ = ["LayerWeights", "LoweredModel", "ModelMetadata", "RegionWeights", "weights_of"]
 
 # Of the steps that have any, by their place in a region.
 LayerWeights = _kernels.SparseWeights | _kernels.PackedRows | _kernels.QuadWeights

@@ -17,6 +17,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.quantization import IntegerMatrix, IntegerReading
 from sift_onnx.backends.lowering.weights import Reading, WeightMatrix
 from sift_onnx.shapes.tensor_specs import TensorSpec
 
@@ -39,7 +40,7 @@ class NotStored(Exception):  # noqa: N818 - an answer: such a plan is not kept
 def to_plain(value: Any, arrays: list[Array]) -> Any:
     """``value`` as None, numbers, texts, bytes, lists and dictionaries; arrays are appended to ``arrays``.
 
-    Weights are stored without their values, as :meth:`WeightMatrix.released` leaves them.
+    Weights are stored without their values, as :meth:`WeightMatrix.released` and that of integers leave them.
 
     Raises:
         NotStored: there is something in it that has no such form.
@@ -52,6 +53,10 @@ def to_plain(value: Any, arrays: list[Array]) -> Any:
             return [plain(item) for item in part]
         if isinstance(part, WeightMatrix):
             return {"weights": plain((part.name, part.nnz, part.is_finite, *_told(part)))}
+        if isinstance(part, IntegerMatrix):
+            found = part.reading
+            told = (part.name, part.rows, part.channels, part.taps, part.zero, found.nnz, found.quads)
+            return {"integers": plain(told)}
         if isinstance(part, np.ndarray) and part.dtype.kind in "bifu" and _is_numpy(part.dtype):
             arrays.append(part)
             return {"array": len(arrays) - 1}
@@ -100,6 +105,9 @@ def from_plain(plain: Any, array: Callable[[int], Array]) -> Any:
                 fields = dict(zip(_OF_WEIGHTS, map(made, told), strict=True))
                 nothing = gs.Constant(name, np.empty(0, fields["dtype"].numpy))
                 return WeightMatrix(nothing, **fields, reading=Reading(nnz, is_finite))
+            case {"integers": [str(name), int(rows), int(channels), int(taps), zero, nnz, quads]}:
+                nothing = gs.Constant(name, np.empty(0, np.int8))
+                return IntegerMatrix(nothing, rows, channels, taps, made(zero), reading=IntegerReading(nnz, quads))
             case {"element": str(name)}:
                 return DType[name]
             case {"dtype": str(text)}:

@@ -1,4 +1,7 @@
-"""Packed weights as arrays of a file: entries of each row, their columns in two bytes where these do, values."""
+"""Packed weights as arrays of a file: entries of each row, their columns in two bytes where these do, values.
+
+Of int8, an entry is a quad that is not all zero, and its value the four bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
+from sift_onnx.backends.cpu.lower.lowered_model import LayerWeights, RegionWeights
 from sift_onnx.backends.cpu.packed.plain_values import NotStored
 
 __all__ = ["made_weights", "plain_weights"]
@@ -18,6 +21,8 @@ __all__ = ["made_weights", "plain_weights"]
 Array = npt.NDArray[Any]
 
 _SHORT = 1 << 16
+# Rows, channels, height and width of the kernel, groups; of floats there are rows and columns.
+_SIZES_OF_QUADS = 5
 
 
 def plain_weights(weights: Sequence[RegionWeights], arrays: list[Array]) -> Any:
@@ -30,12 +35,18 @@ def plain_weights(weights: Sequence[RegionWeights], arrays: list[Array]) -> Any:
     for part in weights:
         listed = []
         for index, matrix in part.items():
-            if not isinstance(matrix, _kernels.SparseWeights):
+            sizes: tuple[int, ...]
+            values: Array
+            if isinstance(matrix, _kernels.QuadWeights):
+                sizes, counts, columns, values = matrix.stored()
+            elif isinstance(matrix, _kernels.SparseWeights):
+                sizes = (matrix.rows, matrix.columns)
+                counts, columns, values = matrix.stored()
+            else:
                 raise NotStored(f"{type(matrix).__name__} has no stored form")
-            counts, columns, values = matrix.stored()
-            if matrix.columns <= _SHORT:
+            if columns.max(initial=0) < _SHORT:
                 columns = columns.astype(np.uint16)
-            listed.append([index, matrix.rows, matrix.columns, len(arrays)])
+            listed.append([index, list(sizes), len(arrays)])
             arrays += [counts, columns, values]
         parts.append(listed)
     return parts
@@ -48,10 +59,12 @@ def made_weights(plain: Any, array: Callable[[int], Array], threads: int) -> tup
         TypeError, ValueError: what is stored is no weights.
     """
 
-    def made(entry: Any) -> tuple[int, _kernels.SparseWeights]:
-        index, rows, columns, first = entry
-        counts, entry_columns, values = (array(first + i) for i in range(3))
-        return index, _kernels.SparseWeights.from_rows(rows, columns, counts, entry_columns, values)
+    def made(entry: Any) -> tuple[int, LayerWeights]:
+        index, sizes, first = entry
+        stored = [array(first + i) for i in range(3)]
+        if len(sizes) == _SIZES_OF_QUADS:
+            return index, _kernels.QuadWeights.from_rows(*sizes, *stored)
+        return index, _kernels.SparseWeights.from_rows(*sizes, *stored)
 
     with ThreadPoolExecutor(threads) as pool:
         return tuple(dict(pool.map(made, part)) for part in plain)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.cpu.lower.plan import PreparedRows
+from sift_onnx.backends.cpu.lower.region import PreparedRows
 from sift_onnx.backends.lowering.dims import bound
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart
 from sift_onnx.errors import UsageError

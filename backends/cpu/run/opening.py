@@ -19,9 +19,10 @@ from sift_onnx.backends.base import CompileOptions, ModelSource, Placement
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
 from sift_onnx.backends.cpu.lower.lowered_model import LoweredModel, ModelMetadata, RegionWeights, weights_of
-from sift_onnx.backends.cpu.lower.plan import Region, lower
+from sift_onnx.backends.cpu.lower.plan import lower
 from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect
 from sift_onnx.backends.cpu.lower.rates import rates_of
+from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
 from sift_onnx.backends.cpu.packed.cache import ModelKey, PackedCache
 from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, Shapes

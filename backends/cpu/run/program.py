@@ -20,7 +20,7 @@ from sift_onnx.backends.base import (
 )
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lower.lowered_model import ModelMetadata
-from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME
+from sift_onnx.backends.cpu.lower.placements import ONNXRUNTIME
 from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
 from sift_onnx.backends.cpu.run.opening import open_model
 from sift_onnx.backends.cpu.run.parts import PartProgram, PartTime

@@ -75,8 +75,8 @@ def _layer(spec: QuantizedMatmul, layout: Layout, weights: _kernels.QuadWeights,
         if kind == "none":
             low, high = -math.inf, math.inf
         return _kernels.DequantizedConv(
-            weights, spec.bias, spec.scale, spec.shift, input_zero_point=spec.x_zero, low=low, high=high,
-            layout=layout, isa=isa, **window,
+            weights, spec.bias, spec.scale, spec.shift, input_zero_point=spec.x_zero, adds=spec.is_added, low=low,
+            high=high, layout=layout, isa=isa, **window,
         )  # fmt: skip
     assert spec.x_zero is not None  # dynamic ones make floats
     return _kernels.QuantizedConv(

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.cpu.lower.costs import Estimate
-from sift_onnx.backends.cpu.lower.plan import KERNELS, ONNXRUNTIME
+from sift_onnx.backends.cpu.lower.placements import KERNELS, ONNXRUNTIME
 from sift_onnx.backends.cpu.lower.profitability import is_certain
 from sift_onnx.backends.cpu.run.parts import Parts, Shapes
 from sift_onnx.backends.cpu.run.shape_classes import ShapeClass, shape_class

@@ -88,11 +88,15 @@ def _product(node: NodeView, operand: str, x: Quantization) -> Step:
 
 
 def fold_dequantized(node: NodeView) -> None:
-    """Make constants of dequantized constants that the node reads, but for those of a layer with weights."""
+    """Make constants of dequantized constants that the node reads, but for weights that kernels take as integers."""
     graph = node.graph
+    names = list(node.proto.input)
     if is_standard_op(node.proto, "Conv", "ConvTranspose", "Gemm", "MatMul"):
-        return
-    for name in node.proto.input:
+        if _dequantizer(graph, node.input(0), is_constant=False) is not None:
+            return
+        # Products of floats take integers as they are.
+        names = names[1:] if "Conv" in node.op else names[2:]
+    for name in names:
         reader = _dequantizer(graph, name, is_constant=True)
         if reader is None or name in graph.constants:
             continue
@@ -196,15 +200,13 @@ def check_integers(node: NodeView, weights: IntegerMatrix) -> None:
     """Leave weights to onnxruntime that the kernels cannot have.
 
     Raises:
-        NotLowered: they are of another type, have zero points that do not fit, or span more than int8.
+        NotLowered: they are of another type, or have zero points that do not fit.
     """
     stored = np.dtype(weights.constant.dtype)
     if stored not in _INTEGERS:
         raise NotLowered(f"the weights {weights.name!r} are {stored}; the integer kernels are for int8 and uint8")
     if weights.zero.size not in (1, weights.rows):
         raise NotLowered(f"the weights {weights.name!r} have {weights.zero.size} zero points")
-    if weights.name in node.graph.not_int8:
-        raise NotLowered(f"the weights {weights.name!r} are no int8 once their zero point is taken off")
 
 
 def quantization_at(graph: GraphView, node: onnx.NodeProto, scale: int, zero: int, of: str = "") -> Quantization:
@@ -237,7 +239,15 @@ def _dequantizer(graph: GraphView, name: str, is_constant: bool) -> onnx.NodePro
     if index is None or not is_standard_op(graph.nodes[index], "DequantizeLinear"):
         return None
     node = graph.nodes[index]
-    return node if (node.input[0] in graph.constants) == is_constant else None
+    return node if _is_constant(graph, node.input[0]) == is_constant else None
+
+
+def _is_constant(graph: GraphView, name: str) -> bool:
+    """Whether integers are a constant, or quantized from one, as after quantization-aware training."""
+    index = graph.producers.get(name)
+    if name in graph.constants or index is None or not is_standard_op(graph.nodes[index], "QuantizeLinear"):
+        return name in graph.constants
+    return graph.nodes[index].input[0] in graph.constants and graph.fold(name)
 
 
 def _weights(node: NodeView, axis: int) -> Integers:

@@ -72,6 +72,7 @@ class QuantizedMatmul:
         x_zero: byte; None where x is dynamic: floats, of which :class:`DynamicQuantize` makes bytes with a scale.
         bias: int32 [rows] that is added to the sums.
         shift: [rows] that is added to a float result.
+        is_added: whether a second operand, of floats, is added to a float result before its activation.
         activation: of a float result.
         y: of a result of bytes; None makes floats.
         clamp: lowest and highest byte of the result.
@@ -83,6 +84,7 @@ class QuantizedMatmul:
     x_zero: int | None
     bias: npt.NDArray[np.int32] | None = field(default=None, repr=False)
     shift: Floats | None = field(default=None, repr=False)
+    is_added: bool = False
     activation: Activation = NO_ACTIVATION
     y: Quantization | None = None
     clamp: Pair = ALL_BYTES

@@ -13,7 +13,7 @@
 // Rounding is half to even, step by step as onnxruntime rounds, and the same in every instruction set and for any
 // number of threads.
 //
-//   QuadWeights(values int8 [rows, channels / groups, kh, kw] or [rows, channels], groups=1)
+//   QuadWeights(values int8 or int16 [rows, channels / groups, kh, kw] or [rows, channels], groups=1)
 //   QuantizedConv(weights, bias int32 | None, multipliers, ...)    quads -> quads          QLinearConv (+ QLinearAdd)
 //   DequantizedConv(weights, bias int32 | None, multipliers, ...)  quads or dynamic_quads -> floats  ConvInteger, Mul,
 //   Add Quantize, Dequantize, DynamicQuantize                          floats <-> quads ReorderBytes bytes <-> quads
@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -47,7 +48,8 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-using SignedBytesIn = nb::ndarray<const std::int8_t, nb::c_contig, nb::device::cpu>;
+template <typename Value>
+using IntegersIn = nb::ndarray<const Value, nb::c_contig, nb::device::cpu>;
 using SumsIn = ReadArray<nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
 
 std::optional<bool> generated_of(const std::string& algorithm) {
@@ -56,7 +58,8 @@ std::optional<bool> generated_of(const std::string& algorithm) {
   throw std::invalid_argument("unknown algorithm '" + algorithm + "'");
 }
 
-QuadWeights* make_weights(const SignedBytesIn& values, std::int64_t groups) {
+template <typename Value>
+QuadWeights* make_weights(const IntegersIn<Value>& values, std::int64_t groups) {
   if (values.ndim() != 2 && values.ndim() != 4) {
     throw std::invalid_argument("quad weights: [rows, channels / groups, kh, kw] or [rows, channels]");
   }
@@ -66,7 +69,8 @@ QuadWeights* make_weights(const SignedBytesIn& values, std::int64_t groups) {
   if (groups < 1 || groups > size(0))
     throw std::invalid_argument("quad weights: groups do not divide rows and channels");
   const Unlocked unlocked;
-  return new QuadWeights(size(0), size(1) * groups, size(2), size(3), groups, {values.data(), values.size()});
+  return new QuadWeights(size(0), size(1) * groups, size(2), size(3), groups,
+                         std::span<const Value>(values.data(), values.size()));
 }
 
 QuadProduct product_of(const QuadWeights& weights, const std::optional<SumsIn>& bias, const Pair& stride,
@@ -92,28 +96,32 @@ void init_quantized(QuantizedConv* self, const QuadWeights& weights, const std::
 
 void init_dequantized(DequantizedConv* self, const QuadWeights& weights, const std::optional<SumsIn>& bias,
                       const FloatsIn& multipliers, const std::optional<FloatsIn>& float_bias,
-                      const std::optional<int>& input_zero_point, float low, float high, const Pair& stride,
+                      const std::optional<int>& input_zero_point, bool adds, float low, float high, const Pair& stride,
                       const Pair& dilation, const Shape4& pads, const std::string& layout, const std::string& algorithm,
                       const std::string& isa) {
   std::optional<std::uint8_t> zero;
   if (input_zero_point) zero = byte_of(*input_zero_point);
   const Unlocked unlocked;
   new (self) DequantizedConv(product_of(weights, bias, stride, dilation, pads, algorithm, isa), vector_of(multipliers),
-                             vector_of(float_bias), zero, low, high, named(kLayouts, layout, "layout"));
+                             vector_of(float_bias), zero, adds, low, high, named(kLayouts, layout, "layout"));
 }
 
+constexpr const char* kValues =
+    "Values are int8 or int16, minus their zero point: [rows, channels / groups, kh, kw] or [rows, channels]. What is "
+    "more than int8 takes more quads.";
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 void bind_convolutions(nb::module_& module) {
-  nb::class_<QuadWeights>(module, "QuadWeights",
-                          "Weights of eight bits, of which quads that are all zero are left out.")
-      .def(nb::new_(&make_weights), "values"_a, nb::kw_only(), "groups"_a = 1,
-           "Values are int8, minus their zero point: [rows, channels / groups, kh, kw] or [rows, channels].")
+  nb::class_<QuadWeights> weights(module, "QuadWeights",
+                                  "Weights of eight bits, of which quads that are all zero are left out.");
+  weights.def(nb::new_(&make_weights<std::int8_t>), "values"_a, nb::kw_only(), "groups"_a = 1, kValues)
+      .def(nb::new_(&make_weights<std::int16_t>), "values"_a, nb::kw_only(), "groups"_a = 1, kValues)
       .def_prop_ro("rows", &QuadWeights::rows, "Output channels.")
       .def_prop_ro("channels", &QuadWeights::channels, "Input channels, of all groups.")
       .def_prop_ro("live_quads", &QuadWeights::live_quads, "Quads that are not all zero.")
       .def_prop_ro("quads", &QuadWeights::all_quads, "Quads of dense weights.")
       .def_prop_ro("nbytes", &QuadWeights::bytes, "Bytes of memory, 8 per live quad.");
+  bind_stored_quads(weights);
 
   nb::class_<QuantizedConv, Op>(module, "QuantizedConv", "QLinearConv, QLinearMatMul and QGemm, on quads.")
       .def("__init__", &init_quantized, "weights"_a, "bias"_a, "multipliers"_a, nb::kw_only(), "input_zero_point"_a,
@@ -131,12 +139,14 @@ void bind_convolutions(nb::module_& module) {
 
   nb::class_<DequantizedConv, Op>(module, "DequantizedConv",
                                   "ConvInteger or MatMulInteger, and what makes floats of it.")
-      .def("__init__", &init_dequantized, "weights"_a, "bias"_a, "multipliers"_a, "float_bias"_a = nb::none(),
-           nb::kw_only(), "input_zero_point"_a, "low"_a = -kInfinity, "high"_a = kInfinity, "stride"_a = Pair{1, 1},
-           "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "layout"_a = "planes", "algorithm"_a = "auto",
-           "isa"_a = "",
-           "clamp((sum + bias) * multiplier + float_bias, low, high), in the layout of floats that is given. With an "
-           "input_zero_point of None the input is in dynamic_quads: its scale multiplies the multipliers.")
+      .def(
+          "__init__", &init_dequantized, "weights"_a, "bias"_a, "multipliers"_a, "float_bias"_a = nb::none(),
+          nb::kw_only(), "input_zero_point"_a, "adds"_a = false, "low"_a = -kInfinity, "high"_a = kInfinity,
+          "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "layout"_a = "planes",
+          "algorithm"_a = "auto", "isa"_a = "",
+          "clamp((sum + bias) * multiplier + float_bias, low, high), in the layout of floats that is given; with adds, "
+          "a second operand in that layout is added before. With an input_zero_point of None the input is in "
+          "dynamic_quads: its scale multiplies the multipliers.")
       .def_prop_ro(
           "algorithm",
           [](const DequantizedConv& conv) { return conv.product().is_generated() ? "generated" : "lists"; },

@@ -12,6 +12,8 @@
 
 #include "bind/binding_types.h"
 #include "bind/bindings.h"
+#include "bind/int8_types.h"
+#include "int8/quad_weights.h"
 #include "weights/sparse_weights.h"
 
 namespace nb = nanobind;
@@ -50,9 +52,23 @@ std::shared_ptr<SparseWeights> from_rows(std::int64_t rows, std::int64_t columns
       rows, columns, span_of<std::uint32_t>(counts), span_of<Column>(entry_columns), span_of<float>(values)));
 }
 
+template <typename Column>
+QuadWeights* quads_from_rows(std::int64_t rows, std::int64_t channels, std::int64_t kernel_h, std::int64_t kernel_w,
+                             std::int64_t groups, const ListIn<std::uint32_t>& counts, const ListIn<Column>& columns,
+                             const ListIn<std::uint32_t>& quads) {
+  const Unlocked unlocked;
+  const std::vector<std::uint32_t> own(columns.data(), columns.data() + columns.size());
+  return new QuadWeights(QuadWeights::from_rows(rows, channels, kernel_h, kernel_w, groups,
+                                                span_of<std::uint32_t>(counts), own, span_of<std::uint32_t>(quads)));
+}
+
 constexpr const char* kFromRows =
     "From the number of entries of each row, their columns, ascending within a row, and their values, as stored() has "
     "them.";
+
+constexpr const char* kQuadsFromRows =
+    "From sizes and the number of quads of each row, their columns, ascending within a row, and their bytes, as "
+    "stored() has them.";
 
 }  // namespace
 
@@ -70,6 +86,26 @@ void bind_stored_weights(nb::class_<SparseWeights>& weights) {
           },
           "Copies of the number of entries of each row, of their columns, and of their values. Without columns where "
           "every weight is an entry.");
+}
+
+void bind_stored_quads(nb::class_<QuadWeights>& weights) {
+  weights
+      .def_static("from_rows", &quads_from_rows<std::uint16_t>, "rows"_a, "channels"_a, "kernel_h"_a, "kernel_w"_a,
+                  "groups"_a, "counts"_a, "columns"_a, "quads"_a, nb::rv_policy::take_ownership, kQuadsFromRows)
+      .def_static("from_rows", &quads_from_rows<std::uint32_t>, "rows"_a, "channels"_a, "kernel_h"_a, "kernel_w"_a,
+                  "groups"_a, "counts"_a, "columns"_a, "quads"_a, nb::rv_policy::take_ownership, kQuadsFromRows)
+      .def(
+          "stored",
+          [](const QuadWeights& from) {
+            std::vector<std::uint32_t> counts;
+            const std::span<const std::uint32_t> starts = from.starts();
+            for (std::size_t row = 1; row < starts.size(); ++row) counts.push_back(starts[row] - starts[row - 1]);
+            return std::tuple{std::tuple{from.rows(), from.channels(), from.kernel_h(), from.kernel_w(), from.groups()},
+                              array_of<std::uint32_t>(counts), array_of<std::uint32_t>(from.columns()),
+                              array_of<std::uint32_t>(from.quads())};
+          },
+          "Sizes: rows, channels, kernel_h, kernel_w, groups. Copies of the number of live quads of each row, of their "
+          "columns, and of their bytes.");
 }
 
 }  // namespace sift::cpu

@@ -10,6 +10,7 @@
 
 #include "bind/binding_types.h"
 #include "int8/quad_addition.h"
+#include "int8/quad_weights.h"
 #include "int8/quantized_conv.h"
 #include "simd/int8/kernel_table.h"
 
@@ -37,5 +38,8 @@ ScaledAddition addition_of(const AdditionSpec& spec);
 
 // Operators from quads to quads, and from and to other layouts.
 void bind_quads(nanobind::module_& module);
+
+// How weights are stored.
+void bind_stored_quads(nanobind::class_<QuadWeights>& weights);
 
 }  // namespace sift::cpu

@@ -26,7 +26,7 @@ Shape checked(const Shape& shape) {
 // body(first block, end), in pieces that are worth a thread.
 template <typename Body>
 void for_blocks(ThreadPool& pool, const Shape& shape, const Body& body) {
-  constexpr std::int64_t kPieceBytes = 16384;
+  constexpr std::int64_t kPieceBytes = 65536;
   const std::int64_t blocks = block_count(shape);
   const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / std::max<std::int64_t>(block_bytes(shape), 1), 1);
   pool.parallel_for(ceil_div(blocks, piece),
@@ -36,11 +36,21 @@ void for_blocks(ThreadPool& pool, const Shape& shape, const Body& body) {
 void quantize_all(ThreadPool& pool, const Shape& shape, Layout source, Quantization quantization,
                   const Int8Kernels& kernels, const float* in, float* out) {
   auto* const bytes = reinterpret_cast<std::uint8_t*>(out);
+  const std::int64_t pixels = shape.h * shape.w;
   for_blocks(pool, shape, [&](std::int64_t first, std::int64_t end) {
     PlainPositions positions(shape, source);
-    for (std::int64_t block = first; block < end; ++block) {
-      kernels.quantize(in, positions.block(block), quantization.scale, static_cast<float>(quantization.zero_point),
-                       bytes + block * block_bytes(shape));
+    for (std::int64_t block = first; block < end;) {
+      // Those of one image follow each other.
+      const std::int64_t whole = (pixels - block * kQuadBlock % pixels) / kQuadBlock;
+      const std::int64_t blocks = source == Layout::nchw ? std::clamp<std::int64_t>(whole, 1, end - block) : 1;
+      kernels.quantize({.in = in,
+                        .first = positions.block(block),
+                        .blocks = blocks,
+                        .scale = quantization.scale,
+                        .zero_point = static_cast<float>(quantization.zero_point),
+                        .out = bytes + block * block_bytes(shape),
+                        .out_step = block_bytes(shape)});
+      block += blocks;
     }
   });
 }

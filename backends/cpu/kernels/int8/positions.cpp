@@ -47,13 +47,19 @@ PlainBlock PlainPositions::block(std::int64_t number) {
   const bool in_lanes = layout_ == Layout::nchw_n16;
   const std::int64_t first = number * kQuadBlock;
   const std::int64_t count = std::min(kQuadBlock, position_count(shape_) - first);
-  bool contiguous = true;
-  Walk walk(shape_, first);
-  for (std::int64_t i = 0; i < count; ++i, walk.step()) {
-    const std::int64_t pixel = walk.y * shape_.w + walk.x;
-    lanes_[i] = in_lanes ? (walk.image / kLanes * shape_.c * pixels + pixel) * kLanes + walk.image % kLanes
-                         : walk.image * shape_.c * pixels + pixel;
-    contiguous = contiguous && lanes_[i] == lanes_[0] + i;
+  const std::int64_t image = first / pixels;
+  // Of one image, or sixteen images of one pixel in their lanes.
+  const bool contiguous = in_lanes ? pixels == 1 : shape_.c == 1 || image == (first + count - 1) / pixels;
+  if (contiguous) {
+    const std::int64_t place = image * shape_.c * pixels + first % pixels;
+    for (std::int64_t i = 0; i < count; ++i) lanes_[i] = place + i;
+  } else {
+    Walk walk(shape_, first);
+    for (std::int64_t i = 0; i < count; ++i, walk.step()) {
+      const std::int64_t pixel = walk.y * shape_.w + walk.x;
+      lanes_[i] = in_lanes ? (walk.image / kLanes * shape_.c * pixels + pixel) * kLanes + walk.image % kLanes
+                           : walk.image * shape_.c * pixels + pixel;
+    }
   }
   return {.lanes = lanes_,
           .count = count,
@@ -99,13 +105,24 @@ void WindowReader::read(const Int8Kernels& kernels, const std::uint8_t* in, std:
   std::int32_t ys[kQuadBlock];
   std::int32_t xs[kQuadBlock];
   Walk walk(out_, block * kQuadBlock);
-  for (std::int64_t lane = 0; lane < kQuadBlock; ++lane, walk.step()) {
+  if (walk.x + kQuadBlock <= out_.w && walk.image < out_.n) {
     const std::int64_t y = walk.y * geometry_.stride_h - geometry_.pad_top;
     const std::int64_t x = walk.x * geometry_.stride_w - geometry_.pad_left;
-    const bool exists = walk.image < out_.n;
-    ys[lane] = exists ? static_cast<std::int32_t>(y) : kOutside;
-    xs[lane] = exists ? static_cast<std::int32_t>(x) : kOutside;
-    positions[lane] = exists ? static_cast<std::int32_t>((walk.image * in_.h + y) * in_.w + x) : 0;
+    const std::int64_t position = (walk.image * in_.h + y) * in_.w + x;
+    for (std::int64_t lane = 0; lane < kQuadBlock; ++lane) {
+      ys[lane] = static_cast<std::int32_t>(y);
+      xs[lane] = static_cast<std::int32_t>(x + lane * geometry_.stride_w);
+      positions[lane] = static_cast<std::int32_t>(position + lane * geometry_.stride_w);
+    }
+  } else {
+    for (std::int64_t lane = 0; lane < kQuadBlock; ++lane, walk.step()) {
+      const std::int64_t y = walk.y * geometry_.stride_h - geometry_.pad_top;
+      const std::int64_t x = walk.x * geometry_.stride_w - geometry_.pad_left;
+      const bool exists = walk.image < out_.n;
+      ys[lane] = exists ? static_cast<std::int32_t>(y) : kOutside;
+      xs[lane] = exists ? static_cast<std::int32_t>(x) : kOutside;
+      positions[lane] = exists ? static_cast<std::int32_t>((walk.image * in_.h + y) * in_.w + x) : 0;
+    }
   }
   kernels.gather_taps({.in = in,
                        .quads = quad_count(in_),

@@ -121,13 +121,12 @@ void QuadGlobalAverage::run(ThreadPool& pool, const Shape& shape, const float* i
     const std::int64_t group = task / quad_count(shape);
     alignas(64) std::int32_t sums[kQuad * kQuadBlock] = {};
     for (std::int64_t lane = 0; lane < std::min(kQuadBlock, shape.n - group * kQuadBlock); ++lane) {
-      const std::int64_t first = (group * kQuadBlock + lane) * pixels;
       std::int32_t of_channel[kQuad] = {};
-      for (std::int64_t position = first; position < first + pixels; ++position) {
-        const std::uint8_t* const at =
-            from + position / kQuadBlock * bytes + quad * kBlockBytes + position % kQuadBlock * kQuad;
-        for (std::int64_t k = 0; k < kQuad; ++k) of_channel[k] += at[k];
-      }
+      kernels_.sum_positions({.in = from + quad * kBlockBytes,
+                              .block_bytes = bytes,
+                              .first = (group * kQuadBlock + lane) * pixels,
+                              .count = pixels,
+                              .sums = of_channel});
       for (std::int64_t k = 0; k < kQuad; ++k) {
         sums[k * kQuadBlock + lane] = of_channel[k] - static_cast<std::int32_t>(pixels) * in_.zero_point;
       }

@@ -9,16 +9,21 @@
 #include "base/prefetcher.h"
 #include "base/thread_pool.h"
 #include "int8/positions.h"
+#include "int8/shared_taps.h"
 #include "jit/generated_rows.h"
 #include "weights/pack_code.h"
 
 namespace sift::cpu {
 namespace {
 
-// Blocks whose sums are made by one call: as many as make reading the weights again worth little.
+// Blocks whose sums are made by one call: as many as make reading the weights again worth little, and more where their
+// operands still stay in the second-level cache.
 constexpr std::int64_t kMostBlocks = 16;
+constexpr std::int64_t kMostSmallBlocks = 48;
+constexpr std::int64_t kTileBytes = 128 << 10;
 
 struct Scratch {
+  AlignedBuffer taps;
   AlignedBuffer operands;
   AlignedBuffer sums;
 };
@@ -37,8 +42,8 @@ struct Sharing {
   std::int64_t tiles;
   std::int64_t chunks;
 
-  Sharing(std::int64_t blocks, std::int64_t groups, std::int64_t threads)
-      : tiles(ceil_div(blocks, kMostBlocks)), chunks(1) {
+  Sharing(std::int64_t blocks, std::int64_t operand_bytes, std::int64_t groups, std::int64_t threads)
+      : tiles(ceil_div(blocks, std::clamp(kTileBytes / operand_bytes, kMostBlocks, kMostSmallBlocks))), chunks(1) {
     // Where there are few blocks, threads share the rows: each reads only its part of the weights.
     constexpr std::int64_t kTasksPerThread = 2;
     if (blocks < threads * kMostBlocks / 2) {
@@ -64,6 +69,7 @@ QuadProduct::QuadProduct(const QuadWeights& weights, std::vector<std::int32_t> b
       geometry_(geometry),
       rows_(weights.rows()),
       channels_(weights.channels()),
+      operand_quads_(weights.taps() * weights.channel_quads()),
       group_rows_(ceil_div(ceil_div(rows_, ceil_div(rows_, kMostRows)), kQuad) * kQuad),
       bias_(std::move(bias)),
       row_sums_(weights.row_sums().begin(), weights.row_sums().end()) {
@@ -74,7 +80,20 @@ QuadProduct::QuadProduct(const QuadWeights& weights, std::vector<std::int32_t> b
   if (static_cast<std::int64_t>(bias_.size()) != rows_) {
     throw std::invalid_argument("quad product: one bias per row");
   }
-  const bool may_generate = kernels.runs_generated && may_execute_code();
+  if (weights.channels() < kQuad && weights.taps() > 1) {
+    const QuadWeights shared = with_shared_taps(weights);
+    if (shared.live_quads() < weights.live_quads()) {
+      shares_taps_ = true;
+      operand_quads_ = shared.channel_quads();
+      pack(shared, generated);
+      return;
+    }
+  }
+  pack(weights, generated);
+}
+
+void QuadProduct::pack(const QuadWeights& weights, std::optional<bool> generated) {
+  const bool may_generate = kernels_.runs_generated && may_execute_code();
   if (generated.value_or(false) && !may_generate) {
     throw std::invalid_argument("quad product: this process does not run generated code of dot products");
   }
@@ -127,6 +146,14 @@ Shape QuadProduct::output_shape(const Shape& in) const {
   return {in.n, rows_, geometry_.output_h(in.h), geometry_.output_w(in.w)};
 }
 
+void QuadProduct::read(const WindowReader& reader, const std::uint8_t* in, std::uint8_t zero_point, std::int64_t block,
+                       std::uint8_t* out) const {
+  if (!shares_taps_) return reader.read(kernels_, in, zero_point, block, out);
+  std::uint8_t* const taps = byte_buffer(thread_scratch().taps, reader.taps() * kBlockBytes);
+  reader.read(kernels_, in, zero_point, block, taps);
+  kernels_.share_taps(taps, reader.taps(), channels_, out);
+}
+
 void QuadProduct::multiply(const Group& group) const {
   if (is_generated()) return multiply_by_code(group);
   kernels_.rows({.panel = group.operands,
@@ -175,17 +202,16 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
   }
   const WindowReader reader(geometry_, shape, out);
   const std::int64_t groups = ceil_div(rows_, group_rows_);
-  const Sharing sharing(blocks, groups, pool.threads());
   const bool in_place = geometry_.is_pointwise();
-  const std::ptrdiff_t operand_bytes = block_bytes(shape) * (in_place ? 1 : reader.taps());
+  const std::ptrdiff_t operand_bytes = operand_quads_ * kBlockBytes;
+  const Sharing sharing(blocks, operand_bytes, groups, pool.threads());
   // Where several tasks read a tile, it is copied once, before.
   const bool copied_first = !in_place && sharing.chunks > 1;
   std::uint8_t* copied = nullptr;
   if (copied_first) {
     copied = byte_buffer(thread_scratch().operands, blocks * operand_bytes);
-    pool.parallel_for(blocks, [&](std::int64_t block) {
-      reader.read(kernels_, in, zero_point, block, copied + block * operand_bytes);
-    });
+    pool.parallel_for(blocks,
+                      [&](std::int64_t block) { read(reader, in, zero_point, block, copied + block * operand_bytes); });
   }
   pool.parallel_for(sharing.tiles * sharing.chunks, [&](std::int64_t task) {
     const std::int64_t tile = task / sharing.chunks;
@@ -198,7 +224,7 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
     if (!in_place && !copied_first) {
       std::uint8_t* const own = byte_buffer(scratch.operands, count * operand_bytes);
       for (std::int64_t i = 0; i < count; ++i) {
-        reader.read(kernels_, in, zero_point, first + i, own + i * operand_bytes);
+        read(reader, in, zero_point, first + i, own + i * operand_bytes);
       }
       operands = own;
     }

@@ -1,8 +1,8 @@
 // Sums of a convolution or matrix product of quads: live quads of weights times what the taps of a window read.
 //
 // A block of 16 positions has its operands side by side, those of a 1x1 convolution where the input has them, others
-// copied. Rows of weights are lists of live quads, or generated code (jit/generated_rows.h) in which a quad takes the
-// place of a channel.
+// copied. Of one to three channels, taps share quads where that leaves fewer of them. Rows of weights are lists of live
+// quads, or generated code (jit/generated_rows.h) in which a quad takes the place of a channel.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,8 @@ struct QuadSums {
   std::int64_t rows;         // up to QuadProduct::kMostRows
   const std::int32_t* sums;  // [rows][16], aligned to 64 bytes
 };
+
+class WindowReader;
 
 class QuadProduct {
  public:
@@ -73,8 +75,12 @@ class QuadProduct {
     std::int32_t* sums;
     const QuadOutput* quads;  // null: to `sums`
   };
+  // Operands of one block, aligned to 64 bytes.
+  void read(const WindowReader& reader, const std::uint8_t* in, std::uint8_t zero_point, std::int64_t block,
+            std::uint8_t* out) const;
   void multiply(const Group& group) const;
   void multiply_by_code(const Group& group) const;
+  void pack(const QuadWeights& weights, std::optional<bool> generated);
   void pack_lists(const QuadWeights& weights);
   void pack_code(const QuadWeights& weights);
 
@@ -85,6 +91,8 @@ class QuadProduct {
   ConvGeometry geometry_;
   std::int64_t rows_;
   std::int64_t channels_;
+  std::int64_t operand_quads_;  // of a block: taps times quads of channels, or fewer where taps share quads
+  bool shares_taps_ = false;
   std::int64_t group_rows_;  // handled at a time, a multiple of 4
   std::vector<std::int32_t> bias_;
   std::vector<std::int32_t> row_sums_;

@@ -24,6 +24,14 @@ std::vector<float> spread(std::vector<float> multipliers, std::int64_t rows) {
   return multipliers;
 }
 
+// Whether what becomes of any sum is below 2^31 before it is rounded, which generated code counts on.
+bool fit_words(const std::vector<float>& multipliers, const QuadAddition& addition) {
+  constexpr float kMostFactor = 0x1p20F;
+  const auto is_small = [](float multiplier) { return std::abs(multiplier) < 1; };
+  return std::all_of(multipliers.begin(), multipliers.end(), is_small) && std::abs(addition.own_factor) < kMostFactor &&
+         std::abs(addition.other_factor) < kMostFactor;
+}
+
 }  // namespace
 
 QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers, std::uint8_t input_zero_point,
@@ -33,9 +41,8 @@ QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers
       input_zero_point_(input_zero_point),
       zero_point_(zero_point),
       range_(range),
-      addition_(addition) {
-  if (addition_) addition_->factors();  // throws
-}
+      addition_(addition),
+      fits_words_(fit_words(multipliers_, addition_ ? addition_->factors() : QuadAddition{})) {}
 
 OtherSizes QuantizedConv::other_sizes(const Shape& in) const {
   if (!addition_) return {};
@@ -62,31 +69,28 @@ void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, c
                                    .out = bytes + at});
   };
   // The same, for code that does it.
-  const auto low = static_cast<float>(addition_ ? 0 : range_.low);
-  const auto high = static_cast<float>(addition_ ? 255 : range_.high);
-  const std::uint32_t repeated = zero_point_ * 0x01010101U;
   const QuadOutput quads{.multipliers = multipliers_.data(),
-                         .low = low - zero_point,
-                         .high = high - zero_point,
-                         .zero_point = static_cast<std::int32_t>(addition_ ? zero_point_ : repeated),
+                         .zero_point = zero_point_,
                          .other = addition_ ? reinterpret_cast<const std::byte*>(other) : nullptr,
                          .own_factor = addition.own_factor,
                          .other_factor = addition.other_factor,
                          .shift = addition.shift,
-                         .sum_low = static_cast<float>(range_.low),
-                         .sum_high = static_cast<float>(range_.high),
+                         .low = range_.low,
+                         .high = range_.high,
                          .out = reinterpret_cast<std::byte*>(out),
                          .block_bytes = step};
-  product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), input_zero_point_, requantize, &quads);
+  product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), input_zero_point_, requantize,
+               fits_words_ ? &quads : nullptr);
 }
 
 DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,
-                                 std::optional<std::uint8_t> input_zero_point, float low, float high,
+                                 std::optional<std::uint8_t> input_zero_point, bool adds, float low, float high,
                                  Layout output_layout)
     : product_(std::move(product)),
       multipliers_(spread(std::move(multipliers), product_.rows())),
       bias_(std::move(bias)),
       input_zero_point_(input_zero_point),
+      adds_(adds),
       low_(low),
       high_(high),
       output_layout_(output_layout) {
@@ -95,36 +99,55 @@ DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipl
   }
 }
 
-void DequantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
+OtherSizes DequantizedConv::other_sizes(const Shape& in) const {
+  if (!adds_) return {};
+  return {.second = element_count(output_shape(in), output_layout_)};
+}
+
+void DequantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others,
+                          float* out) const {
+  if (adds_ && others.second == nullptr) throw std::invalid_argument("dequantized conv: nothing to add is given");
   DynamicScale found{.scale = 1, .zero_point = input_zero_point_.value_or(0)};
   if (!input_zero_point_) {
     found = read_dynamic_scale(in);
     in += kDynamicWords;
   }
   const Shape out_shape = output_shape(shape);
-  if (output_layout_ == Layout::nchw_n16) clear_idle_lanes(out_shape, out);
+  if (output_layout_ == Layout::nchw_n16 && out != others.second) clear_idle_lanes(out_shape, out);
   const auto zero_point = static_cast<std::uint8_t>(found.zero_point);
   product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), zero_point, [&](const QuadSums& sums) {
     alignas(64) float values[QuadProduct::kMostRows * kQuadBlock];
+    alignas(64) float added[QuadProduct::kMostRows * kQuadBlock];
+    PlainPositions positions(out_shape, output_layout_);
+    const PlainBlock block = positions.block(sums.block);
+    const std::ptrdiff_t first = sums.first_row * block.channel_stride;
+    const bool in_place = block.contiguous && block.count == kQuadBlock;
+    const float* const other = adds_ ? others.second + first : nullptr;
+    if (adds_ && !in_place) {
+      for (std::int64_t row = 0; row < sums.rows; ++row) {
+        for (std::int64_t lane = 0; lane < kQuadBlock; ++lane) {
+          const bool exists = lane < block.count;
+          added[row * kQuadBlock + lane] = exists ? other[row * block.channel_stride + block.lanes[lane]] : 0;
+        }
+      }
+    }
     product_.kernels().dequantize({.sums = sums.sums,
                                    .rows = sums.rows,
                                    .multipliers = multipliers_.data() + sums.first_row,
                                    .common = found.scale,
                                    .bias = bias_.empty() ? nullptr : bias_.data() + sums.first_row,
+                                   .other = !adds_     ? nullptr
+                                            : in_place ? other + block.lanes[0]
+                                                       : added,
                                    .low = low_,
                                    .high = high_,
-                                   .out = values});
-    PlainPositions positions(out_shape, output_layout_);
-    const PlainBlock block = positions.block(sums.block);
-    float* const first = out + sums.first_row * block.channel_stride;
+                                   .out = in_place ? out + first + block.lanes[0] : values,
+                                   .stride = in_place ? block.channel_stride : kQuadBlock});
+    if (in_place) return;
     for (std::int64_t row = 0; row < sums.rows; ++row) {
       const float* const from = values + row * kQuadBlock;
-      float* const to = first + row * block.channel_stride;
-      if (block.contiguous) {
-        std::copy(from, from + block.count, to + block.lanes[0]);
-      } else {
-        for (std::int64_t lane = 0; lane < block.count; ++lane) to[block.lanes[lane]] = from[lane];
-      }
+      float* const to = out + first + row * block.channel_stride;
+      for (std::int64_t lane = 0; lane < block.count; ++lane) to[block.lanes[lane]] = from[lane];
     }
   });
 }

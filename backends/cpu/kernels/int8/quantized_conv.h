@@ -40,20 +40,22 @@ class QuantizedConv final : public Op {
   std::uint8_t zero_point_;
   ByteRange range_;
   std::optional<ScaledAddition> addition_;
+  bool fits_words_;
 };
 
-// multiplier sum + bias, clamped: ConvInteger and MatMulInteger with what scales their result. Without an input zero
-// point the input is in dynamic_quads, and its scale, which multiplies every multiplier, and zero point are there.
+// multiplier sum + bias, clamped: ConvInteger and MatMulInteger with what scales their result; with `adds`, a second
+// operand is added before. Without an input zero point the input is in dynamic_quads, and its scale, which multiplies
+// every multiplier, and zero point are there.
 class DequantizedConv final : public Op {
  public:
   DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,
-                  std::optional<std::uint8_t> input_zero_point, float low, float high, Layout output_layout);
+                  std::optional<std::uint8_t> input_zero_point, bool adds, float low, float high, Layout output_layout);
 
   Shape output_shape(const Shape& in) const override { return product_.output_shape(in); }
   Layout input_layout() const override { return input_zero_point_ ? Layout::quads : Layout::dynamic_quads; }
   Layout output_layout() const override { return output_layout_; }
   std::int64_t weight_bytes() const override { return product_.bytes(); }
-  OtherSizes other_sizes(const Shape&) const override { return {}; }
+  OtherSizes other_sizes(const Shape& in) const override;
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
   const QuadProduct& product() const { return product_; }
@@ -63,6 +65,7 @@ class DequantizedConv final : public Op {
   std::vector<float> multipliers_;
   std::vector<float> bias_;
   std::optional<std::uint8_t> input_zero_point_;
+  bool adds_;
   float low_;
   float high_;
   Layout output_layout_;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/op.h"
 #include "jit/code_body.h"
@@ -25,6 +26,40 @@ inline constexpr VectorRegister kFirstOperand = kCodeRows;
 inline constexpr int kOperandRegisters = 4;
 static_assert(kCodeRows + kOperandRegisters <= HostEmitter::kVectorRegisters);
 
+// Adding this to a float of up to 22 bits, and taking it off again, rounds as an instruction does: half to even.
+inline constexpr float kRounding = 0x1.8p23F;
+
+// What making bytes of sums takes, as the pieces read it.
+struct QuadBytes {
+  QuadBytes() = default;
+  explicit QuadBytes(const QuadOutput& output)
+      : own_low(static_cast<float>(-output.zero_point)),
+        own_high(static_cast<float>(255 - output.zero_point)),
+        own_zero(static_cast<float>(output.zero_point) - kRounding),
+        own_factor(output.own_factor),
+        other_factor(output.other_factor),
+        shift(output.shift),
+        zero_words(output.zero_point * 0x00010001) {
+    for (int i = 0; i < kBlockBytes; ++i) places[i] = static_cast<std::uint8_t>(i % 4 * 4 + i / 4 % 4);
+    std::memset(low, output.low, sizeof(low));
+    std::memset(high, output.high, sizeof(high));
+  }
+
+  // Of bytes of four rows, each of four positions, those of each position.
+  alignas(kLineBytes) std::uint8_t places[kBlockBytes] = {};
+  std::uint8_t low[kBlockBytes] = {};
+  std::uint8_t high[kBlockBytes] = {};
+  float own_low = 0;  // of a rounded product that something is added to, before its zero point is
+  float own_high = 0;
+  float rounding = kRounding;
+  float own_zero = 0;
+  float own_factor = 0;
+  float other_factor = 0;
+  float shift = 0;
+  std::int32_t zero_words = 0;
+  std::int32_t one_byte = 0xff;
+};
+
 // What a body and the pieces around it read.
 struct CodeCall {
   std::uintptr_t block;  // the operand of the first of all channels, which may lie before the panel
@@ -44,8 +79,8 @@ struct CodeCall {
   const std::byte* weights_ahead;
   float low;
   float high;
-  QuadOutput quads;  // multipliers are those of the group
-  std::int32_t low_byte = 0xff;
+  const float* multipliers;  // those of the group
+  QuadBytes quads;
 };
 
 inline Address field(std::size_t offset) { return {Pointer::call, static_cast<std::int32_t>(offset)}; }

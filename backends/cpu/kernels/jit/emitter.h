@@ -87,13 +87,19 @@ concept Emitter =
       code.min(vector, vector, vector);
       code.max(vector, vector, address);  // with the float at the address
       code.min(vector, vector, address);
-      code.to_floats(vector, vector);  // of 32-bit integers
-      code.to_ints(vector, vector);    // half to even
-      code.add_ints(vector, vector, vector);
-      code.add_int(vector, vector, address);  // the word at the address to each
+      code.to_floats(vector, vector);           // of 32-bit integers
+      code.to_ints(vector, vector);             // half to even
+      code.add_float(vector, vector, address);  // the float at the address to each
       code.mask_ints(vector, vector, address);
-      code.shift_left(vector, vector, int{});  // by bits, zeros from the other end
-      code.shift_right(vector, vector, int{});
+      // Within each 16 bytes: those of the second and then those of the third, in half as many bits, saturated. Words
+      // are signed and made of 32 bits; bytes are unsigned and made of words.
+      code.pack_words(vector, vector, vector);
+      code.pack_bytes(vector, vector, vector);
+      code.add_words(vector, vector, vector);  // signed, saturated
+      code.max_bytes(vector, vector, address);
+      code.min_bytes(vector, vector, address);
+      code.shuffle_bytes(vector, vector, vector);  // within each 16 bytes, to the places in the third
+      code.shift_right(vector, vector, int{});     // by bits, zeros from the other end
       code.store(address, vector);
       code.store_aligned(address, vector);
       code.store_non_temporal(address, vector);

@@ -89,7 +89,7 @@ void rows_generated(const RowsArgs& args) {
   call.taps = args.taps;
   call.low = direct.low;
   call.high = direct.high;
-  if (args.quads != nullptr) call.quads = *args.quads;
+  if (args.quads != nullptr) call.quads = QuadBytes(*args.quads);
   const std::uintptr_t first_block =
       reinterpret_cast<std::uintptr_t>(args.panel) - static_cast<std::uintptr_t>(args.first_channel) * kBlockBytes;
   for (std::int64_t row = args.row_begin; row < args.row_end; row += args.group_rows) {
@@ -112,7 +112,7 @@ void rows_generated(const RowsArgs& args) {
       const SharedCode::Finish& finish = is_direct  ? shared.to_output(direct.non_temporal, direct.residual != nullptr)
                                          : to_quads ? shared.to_quads(args.quads->other != nullptr)
                                                     : shared.to_sums();
-      if (to_quads) call.quads.multipliers = args.quads->multipliers + row;
+      if (to_quads) call.multipliers = args.quads->multipliers + row;
       call.weights = reinterpret_cast<const std::byte*>(begin->weights) + kWeightReach;
       call.units = static_cast<std::uint64_t>(end - begin);
       call.body = begin->body;

@@ -29,18 +29,18 @@ Finish write_finish(HostEmitter& code, auto row_code) {
 
 // Four rows become the bytes of a quad, from the last four to the first.
 Finish write_quads(HostEmitter& code, bool adds) {
-  constexpr VectorRegister kOther = kFirstOperand;
-  constexpr VectorRegister kAdded = kFirstOperand + 1;
-  constexpr VectorRegister kShift = kFirstOperand + 2;
+  constexpr VectorRegister kPlaces = kFirstOperand;
+  constexpr VectorRegister kZero = kFirstOperand + 1;  // or what is added before
+  constexpr VectorRegister kOther = kFirstOperand + 2;
+  constexpr VectorRegister kAdded = kFirstOperand + 3;
   constexpr auto kMultipliers = Pointer::operands;
   const auto of_quads = [](std::size_t offset) { return field(offsetof(CodeCall, quads) + offset); };
   Finish finish{.begin = code.at(), .rows = {}};
   code.load(Pointer::place, field(offsetof(CodeCall, finish_place)));
-  code.load(kMultipliers, of_quads(offsetof(QuadOutput, multipliers)));
-  if (adds) {
-    code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
-    code.broadcast(kShift, of_quads(offsetof(QuadOutput, shift)));
-  }
+  code.load(kMultipliers, field(offsetof(CodeCall, multipliers)));
+  code.load(kPlaces, of_quads(offsetof(QuadBytes, places)));
+  if (adds) code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
+  code.broadcast(kZero, of_quads(adds ? offsetof(QuadBytes, shift) : offsetof(QuadBytes, zero_words)));
   code.jump(field(offsetof(CodeCall, finish_rows)));
   for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
     finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
@@ -50,28 +50,29 @@ Finish write_quads(HostEmitter& code, bool adds) {
       const VectorRegister sums = row + k;
       code.to_floats(sums, sums);
       code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
-      code.max(sums, sums, of_quads(offsetof(QuadOutput, low)));
-      code.min(sums, sums, of_quads(offsetof(QuadOutput, high)));
-      code.to_ints(sums, sums);
       if (adds) {
-        code.add_int(sums, sums, of_quads(offsetof(QuadOutput, zero_point)));
-        code.to_floats(sums, sums);
-        code.shift_right(kAdded, kOther, 8 * k);
-        code.mask_ints(kAdded, kAdded, field(offsetof(CodeCall, low_byte)));
+        code.max(sums, sums, of_quads(offsetof(QuadBytes, own_low)));
+        code.min(sums, sums, of_quads(offsetof(QuadBytes, own_high)));
+        code.add_float(sums, sums, of_quads(offsetof(QuadBytes, rounding)));
+        code.add_float(sums, sums, of_quads(offsetof(QuadBytes, own_zero)));
+        const VectorRegister bytes = k == 0 ? kOther : kAdded;
+        if (k > 0) code.shift_right(kAdded, kOther, 8 * k);
+        if (k < 3) code.mask_ints(kAdded, bytes, of_quads(offsetof(QuadBytes, one_byte)));
         code.to_floats(kAdded, kAdded);
-        code.multiply_then_add(kAdded, kShift, of_quads(offsetof(QuadOutput, other_factor)));
-        code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadOutput, own_factor)));
-        code.max(sums, sums, of_quads(offsetof(QuadOutput, sum_low)));
-        code.min(sums, sums, of_quads(offsetof(QuadOutput, sum_high)));
-        code.to_ints(sums, sums);
+        code.multiply_then_add(kAdded, kZero, of_quads(offsetof(QuadBytes, other_factor)));
+        code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadBytes, own_factor)));
       }
-      // No carry goes from one byte to the next: each is in [0, 255] in the end.
-      if (k > 0) {
-        code.shift_left(sums, sums, 8 * k);
-        code.add_ints(row, row, sums);
-      }
+      code.to_ints(sums, sums);
     }
-    if (!adds) code.add_int(row, row, of_quads(offsetof(QuadOutput, zero_point)));
+    // Packing saturates, so that nothing has to be compared before.
+    for (const VectorRegister pair : {row, row + 2}) {
+      code.pack_words(pair, pair, pair + 1);
+      if (!adds) code.add_words(pair, pair, kZero);
+    }
+    code.pack_bytes(row, row, row + 2);
+    code.max_bytes(row, row, of_quads(offsetof(QuadBytes, low)));
+    code.min_bytes(row, row, of_quads(offsetof(QuadBytes, high)));
+    code.shuffle_bytes(row, row, kPlaces);
     code.store_aligned({Pointer::place, place}, row);
   }
   code.finish();

@@ -53,9 +53,12 @@ class X86Emitter {
   void multiply_add_vector(VectorRegister sum, VectorRegister a, Address b) {
     vector({kMap0F38, k66, 0xB8, kVectorBytes}, sum, a, b);
   }
-  // vmulps, vfmadd132ps, vmaxps, vminps with m32{1to16}
+  // vmulps, vaddps, vfmadd132ps, vmaxps, vminps with m32{1to16}
   void multiply(VectorRegister to, VectorRegister a, Address b) {
     vector({kMap0F, kNone, 0x59, sizeof(float), true}, to, a, b);
+  }
+  void add_float(VectorRegister to, VectorRegister a, Address b) {
+    vector({kMap0F, kNone, 0x58, sizeof(float), true}, to, a, b);
   }
   void multiply_then_add(VectorRegister to, VectorRegister a, Address b) {
     vector({kMap0F38, k66, 0x98, sizeof(float), true}, to, a, b);
@@ -69,20 +72,30 @@ class X86Emitter {
   // vcvtdq2ps, vcvtps2dq
   void to_floats(VectorRegister to, VectorRegister from) { vector({kMap0F, kNone, 0x5B, kVectorBytes}, to, 0, from); }
   void to_ints(VectorRegister to, VectorRegister from) { vector({kMap0F, k66, 0x5B, kVectorBytes}, to, 0, from); }
-  // vpaddd, and with m32{1to16}; vpandd
-  void add_ints(VectorRegister to, VectorRegister a, VectorRegister b) {
-    vector({kMap0F, k66, 0xFE, kVectorBytes}, to, a, b);
-  }
-  void add_int(VectorRegister to, VectorRegister a, Address b) {
-    vector({kMap0F, k66, 0xFE, sizeof(std::int32_t), true}, to, a, b);
-  }
+  // vpandd with m32{1to16}
   void mask_ints(VectorRegister to, VectorRegister a, Address b) {
     vector({kMap0F, k66, 0xDB, sizeof(std::int32_t), true}, to, a, b);
   }
-  // vpslld, vpsrld: ModRM.reg is part of the opcode
-  void shift_left(VectorRegister to, VectorRegister from, int bits) {
-    vector({kMap0F, k66, 0x72, kVectorBytes}, 6, to, from), bytes({bits});
+  // vpackssdw, vpackuswb, vpaddsw; vpmaxub and vpminub; vpshufb: of AVX-512 BW
+  void pack_words(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F, k66, 0x6B, kVectorBytes}, to, a, b);
   }
+  void pack_bytes(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F, k66, 0x67, kVectorBytes}, to, a, b);
+  }
+  void add_words(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F, k66, 0xED, kVectorBytes}, to, a, b);
+  }
+  void max_bytes(VectorRegister to, VectorRegister a, Address b) {
+    vector({kMap0F, k66, 0xDE, kVectorBytes}, to, a, b);
+  }
+  void min_bytes(VectorRegister to, VectorRegister a, Address b) {
+    vector({kMap0F, k66, 0xDA, kVectorBytes}, to, a, b);
+  }
+  void shuffle_bytes(VectorRegister to, VectorRegister a, VectorRegister places) {
+    vector({kMap0F38, k66, 0x00, kVectorBytes}, to, a, places);
+  }
+  // vpsrld: ModRM.reg is part of the opcode
   void shift_right(VectorRegister to, VectorRegister from, int bits) {
     vector({kMap0F, k66, 0x72, kVectorBytes}, 2, to, from), bytes({bits});
   }

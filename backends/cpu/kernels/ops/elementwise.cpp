@@ -99,19 +99,25 @@ void ChannelScale::run(ThreadPool& pool, const Shape& shape, const float* in, co
   const bool nchw = layout_ == Layout::nchw;
   const std::int64_t units = nchw ? shape.n : (shape.n + kLanes - 1) / kLanes;
   const std::int64_t plane = shape.h * shape.w * (nchw ? 1 : kLanes);
-  pool.parallel_for(units * shape.c, [&](std::int64_t task) {
-    const auto channel = static_cast<std::size_t>(task % shape.c);
-    Activation activation = activation_;
-    if (!slopes_.empty()) activation.a = slopes_[channel];
-    kernels_.elementwise({.kind = BinaryKind::first,
-                          .a = in + task * plane,
-                          .b = nullptr,
-                          .repeats_b = false,
-                          .scale = scale_[channel],
-                          .shift = shift_[channel],
-                          .out = out + task * plane,
-                          .count = plane,
-                          .activation = activation});
+  // As many channels as are worth a thread: of tokens, one has sixteen values.
+  constexpr std::int64_t kPiece = 2048;
+  const std::int64_t planes = units * shape.c;
+  const std::int64_t together = std::max<std::int64_t>(kPiece / std::max<std::int64_t>(plane, 1), 1);
+  pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
+    for (std::int64_t at = task * together; at < std::min(planes, (task + 1) * together); ++at) {
+      const auto channel = static_cast<std::size_t>(at % shape.c);
+      Activation activation = activation_;
+      if (!slopes_.empty()) activation.a = slopes_[channel];
+      kernels_.elementwise({.kind = BinaryKind::first,
+                            .a = in + at * plane,
+                            .b = nullptr,
+                            .repeats_b = false,
+                            .scale = scale_[channel],
+                            .shift = shift_[channel],
+                            .out = out + at * plane,
+                            .count = plane,
+                            .activation = activation});
+    }
   });
 }
 

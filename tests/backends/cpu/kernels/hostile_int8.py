@@ -41,7 +41,13 @@ class HostileInt8(Sources):
         if self.rng.random() < 0.5:
             zero = self.byte() if self.rng.random() < 0.5 else None
             op = self.kernels.DequantizedConv(
-                weights, bias, multipliers, input_zero_point=zero, layout=self.layout(), **options
+                weights,
+                bias,
+                multipliers,
+                input_zero_point=zero,
+                adds=self.rng.random() < 0.3,
+                layout=self.layout(),
+                **options,
             )
             return op, channels * groups
         addition = tuple(self.quantization() for _ in range(3)) if self.rng.random() < 0.4 else None

@@ -184,12 +184,12 @@ class TestWorth:
 
     def test_sparse_weights_that_the_kernels_do_not_take_are_not_called_dense(self):
         net = SparseNet()
-        integers = net.constant((np.arange(16 * 16 * 9) % 10 == 0).astype(np.int8).reshape(16, 16, 3, 3))
-        weights = net.op("DequantizeLinear", integers, net.constant(np.float32(0.1)), name="dequantized")
+        stored = net.constant((np.arange(16 * 16 * 9) % 10 == 0).astype(np.float32).reshape(16, 16, 3, 3))
+        weights = net.op("Neg", stored, name="negated")
         net.output(net.op("Relu", net.op("Conv", net.input("x", 1, 16, 8, 8), weights, name="conv"), name="act"))
         program = assert_same_as_onnxruntime(net.model(), net.feeds)
         said = reasons(program)["conv"]
-        assert said == "the weights 'dequantized' are computed by DequantizeLinear; the kernels take stored constants"
+        assert said == "the weights 'negated' are computed by Neg; the kernels take stored constants"
         assert reasons(program)["act"] == "no sparse layer near it runs in the kernels"
 
     def test_a_region_too_small_for_its_border_runs_in_onnxruntime(self):

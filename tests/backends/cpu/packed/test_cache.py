@@ -3,11 +3,13 @@
 import os
 import threading
 import warnings
+from functools import partial
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from quantized_nets import dynamic, inputs_of, integer_net, static
 from sparse_nets import SparseNet
 
 import sift_onnx
@@ -87,6 +89,22 @@ def test_the_second_session_does_not_read_the_model_and_is_the_same(kind, folder
     assert second.get_modelmeta() == plain.get_modelmeta()
     other_batch = {"x": np.concatenate([made.feeds["x"]] * 9)}
     assert_same_results(plain, second, other_batch)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [partial(static, "images", "qdq per channel"), partial(dynamic, "tokens"), integer_net],
+    ids=["static", "dynamic", "integers"],
+)
+def test_quantized_models_are_kept(made, folder, is_not_read):
+    model = made()
+    feeds = inputs_of(model, 3)
+    first = session(model, folder)
+    is_not_read()
+    second = session(model, folder)
+    assert second.get_providers() == ["kernels"]
+    assert second.placements == first.placements
+    assert_same_results(first, second, feeds)
 
 
 def test_an_entry_of_the_session_options_names_the_folder(folder, is_not_read):

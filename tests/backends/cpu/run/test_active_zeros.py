@@ -55,8 +55,7 @@ def held_by(program):
     for name, i, part in steps_of(program):
         if not hasattr(part.region.steps[i].spec, "weights"):
             continue
-        packed = [op.source() for op in part._packing(i)] or [part._weights[i]]
-        (held[name],) = {weights.nnz for weights in packed}
+        (held[name],) = {weights.nnz for weights in part._operators.sources(i)}
     return held
 
 

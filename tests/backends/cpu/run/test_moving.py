@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sparse_nets import SparseNet, assert_same_at_batches, places
 
-from sift_onnx.backends.cpu.run import slabs
+from sift_onnx.backends.cpu.run.schedules import slabs
 from sift_onnx.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -229,7 +229,7 @@ def test_sizes_are_read_off_the_inputs_where_kernels_make_the_value() -> None:
 def slabs_of(net: SparseNet, batch: int) -> list[tuple[int, str]]:
     program = assert_same_at_batches(net.model(), [batch])
     (part,) = program.parts
-    (prepared,) = part._prepared.values()
+    (prepared,) = part._schedules.kept
     return [(slab.count, slab.layout) for slab, _ in prepared.slabs]
 
 

@@ -9,7 +9,18 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from quantized_nets import MICROSOFT, STATIC, Array, PrunedNet, dynamic, inputs_of, integer_net, static
+from quantized_nets import (
+    MICROSOFT,
+    STATIC,
+    Array,
+    PrunedNet,
+    dynamic,
+    inputs_of,
+    integer_net,
+    of_weights_alone,
+    quantized_in_the_graph,
+    static,
+)
 from sparse_nets import ONE_THREAD, places, reasons
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
@@ -55,6 +66,19 @@ def test_static_quantization(net: str, spelling: str) -> None:
     assert isinstance(part, RegionProgram)
     borders = [step.spec for step in part.region.steps if isinstance(step.spec, (Quantize, Dequantize))]
     assert len(borders) == 2
+
+
+@pytest.mark.parametrize("spelling", ["qdq", "qdq per channel"])
+def test_weights_that_the_graph_quantizes(spelling: str) -> None:
+    program = assert_same(quantized_in_the_graph(static("images", spelling)), batches=(3,))
+    assert "int8, " in reasons(program)["second"]
+
+
+@pytest.mark.parametrize("spelling", ["qdq per channel", "qdq with asymmetric weights of uint8"])
+def test_dequantized_weights_of_float_layers(spelling: str) -> None:
+    # For the product, onnxruntime makes bytes of the operand by itself.
+    program = assert_same(of_weights_alone(static("images", spelling)), batches=(3,), step=0.01)
+    assert "of its weights are pruned" in reasons(program)["second"]
 
 
 @pytest.mark.parametrize("net", ["images", "tokens"])

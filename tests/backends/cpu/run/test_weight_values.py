@@ -187,7 +187,7 @@ def test_other_values_are_refused():
 @pytest.mark.parametrize("density", [0.5, 0.1])
 @pytest.mark.parametrize("order", [(1, 40, 2), (40, 1, 40)])
 def test_large_products_have_one_form_for_few_and_many_rows(every_region_pays, monkeypatch, density, order):
-    monkeypatch.setattr("sift_onnx.backends.cpu.run.region_program._SHARED_CACHE_BYTES", 1 << 14)
+    monkeypatch.setattr("sift_onnx.backends.cpu.run.region_operators._SHARED_CACHE_BYTES", 1 << 14)
     net, rng = Net(), np.random.default_rng(0)
     weights = sparse(rng, (256, 128), density)
     net.output(net.op("MatMul", net.input("x", 1, 256, declared=["n", 256]), net.constant(weights)))

@@ -44,20 +44,18 @@ struct DirectOutput {
 };
 
 // Where sums of integers go that become bytes: [blocks][quads of rows][16][4], each as in simd/int8/requantize.h.
+// Products of sums and multipliers, and numbers of the addition, are below 2^31.
 struct QuadOutput {
   const float* multipliers;  // [rows]
-  // Bounds of a rounded product, and what is added to it: the zero point, in each of four bytes where nothing is added
-  // behind it, else once.
-  float low;
-  float high;
-  std::int32_t zero_point;
+  std::int32_t zero_point;   // of what is rounded
   // clamp(round(own own_factor + (other other_factor + shift))).
   const std::byte* other;  // null: none; else as `out`
   float own_factor;
   float other_factor;
   float shift;
-  float sum_low;
-  float sum_high;
+  // Bounds of what is stored.
+  std::uint8_t low;
+  std::uint8_t high;
   std::byte* out;              // of the first block and row
   std::ptrdiff_t block_bytes;  // from one block to the next
 };

@@ -6,141 +6,179 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Where the lanes of one tap come from; -1 outside of the image.
-struct TapSources {
-  alignas(64) std::int32_t lanes[kQuadBlock];
-  std::int32_t first;  // of those inside, which ascend
-  std::int32_t last;   // negative where there is none
+#if defined(__AVX512F__)
+// Which lanes of a tap are inside of the image. Unsigned: negative rows and columns are large ones.
+class TapMasks {
+ public:
+  explicit TapMasks(const GatherTapsArgs& args)
+      : ys_(_mm512_loadu_si512(args.ys)),
+        xs_(_mm512_loadu_si512(args.xs)),
+        height_(_mm512_set1_epi32(args.height)),
+        width_(_mm512_set1_epi32(args.width)) {}
+
+  // Taps follow each other along x.
+  [[gnu::always_inline]] __mmask16 inside(std::int32_t y, std::int32_t x) {
+    if (y != y_ || is_first_) {
+      rows_ = _mm512_cmplt_epu32_mask(_mm512_add_epi32(ys_, _mm512_set1_epi32(y)), height_);
+      y_ = y;
+      is_first_ = false;
+    }
+    return _mm512_mask_cmplt_epu32_mask(rows_, _mm512_add_epi32(xs_, _mm512_set1_epi32(x)), width_);
+  }
+
+ private:
+  __m512i ys_;
+  __m512i xs_;
+  __m512i height_;
+  __m512i width_;
+  __mmask16 rows_ = 0;
+  std::int32_t y_ = 0;
+  bool is_first_ = true;
 };
 
-// Unsigned: negative rows and columns are large ones, and positions outside of the image may run over.
-[[gnu::always_inline]] inline TapSources sources_of(const GatherTapsArgs& args, std::int32_t y, std::int32_t x) {
-  TapSources sources;
-  const auto height = static_cast<std::uint32_t>(args.height);
-  const auto width = static_cast<std::uint32_t>(args.width);
-  const std::uint32_t distance = static_cast<std::uint32_t>(y) * width + static_cast<std::uint32_t>(x);
-  std::uint32_t inside = 0;
-#if defined(__AVX512F__)
-  const auto spread = [](std::uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); };
-  const __m512i ys = _mm512_add_epi32(_mm512_loadu_si512(args.ys), _mm512_set1_epi32(y));
-  const __m512i xs = _mm512_add_epi32(_mm512_loadu_si512(args.xs), _mm512_set1_epi32(x));
-  const __mmask16 rows = _mm512_cmplt_epu32_mask(ys, spread(height));
-  const __mmask16 mask = _mm512_mask_cmplt_epu32_mask(rows, xs, spread(width));
-  const __m512i positions = _mm512_add_epi32(_mm512_loadu_si512(args.positions), spread(distance));
-  _mm512_store_si512(sources.lanes, _mm512_mask_blend_epi32(mask, _mm512_set1_epi32(-1), positions));
-  inside = mask;
-#else
-  for (int lane = 0; lane < kQuadBlock; ++lane) {
-    const std::uint32_t at_y = static_cast<std::uint32_t>(args.ys[lane]) + static_cast<std::uint32_t>(y);
-    const std::uint32_t at_x = static_cast<std::uint32_t>(args.xs[lane]) + static_cast<std::uint32_t>(x);
-    const bool is_inside = (at_y < height) & (at_x < width);
-    const auto position = static_cast<std::int32_t>(static_cast<std::uint32_t>(args.positions[lane]) + distance);
-    sources.lanes[lane] = is_inside ? position : -1;
-    inside |= static_cast<std::uint32_t>(is_inside) << lane;
-  }
-#endif
-  sources.first = inside == 0 ? 0 : sources.lanes[__builtin_ctz(inside)];
-  sources.last = inside == 0 ? -1 : sources.lanes[31 - __builtin_clz(inside)];
-  return sources;
-}
-
-#if defined(__AVX512F__)
-// Each of 16 bits to every second of 32.
-[[gnu::always_inline]] inline std::uint32_t spread_bits(std::uint32_t bits) {
-  bits = (bits | bits << 8) & 0x00ff00ffU;
-  bits = (bits | bits << 4) & 0x0f0f0f0fU;
-  bits = (bits | bits << 2) & 0x33333333U;
-  return (bits | bits << 1) & 0x55555555U;
-}
-
+// Whether lanes are positions of one row, every one or every second of them, and the taps not too far from each other.
 template <int Step>
-[[gnu::always_inline]] inline bool has_step(const GatherTapsArgs& args) {
-  const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  const __m512i steps = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(Step));
-  const __m512i expected = _mm512_add_epi32(steps, _mm512_set1_epi32(args.positions[0]));
-  return _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(args.positions), expected) == 0xffff;
+[[gnu::always_inline]] inline bool is_row(const GatherTapsArgs& args) {
+  constexpr std::int32_t kMostDistance = 15;
+  constexpr int kLast = kQuadBlock - 1;
+  return args.ys[0] == args.ys[kLast] && args.xs[kLast] - args.xs[0] == kLast * Step &&
+         args.tap_xs.back() <= kMostDistance;
 }
 
-// Images of one quad of channels, as first layers read: their positions are adjacent words, of which lanes take every
-// one (Step 1) or every second.
+// Bits [begin, end) of 64.
+[[gnu::always_inline]] inline std::uint64_t bits_between(std::int64_t begin, std::int64_t end) {
+  const auto below = [](std::int64_t bit) {
+    return bit <= 0 ? 0 : bit >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bit) - 1;
+  };
+  return below(end) & ~below(begin);
+}
+
+// Images of one quad of channels, as first layers read: the words of a row are adjacent, and lanes take every one (Step
+// 1) or every second. By value: behind a reference, arguments would be read again after every store.
 template <int Step>
-void gather_words(const GatherTapsArgs& args) {
-  const __m512i all_ys = _mm512_loadu_si512(args.ys);
-  const __m512i all_xs = _mm512_loadu_si512(args.xs);
-  const __m512i height = _mm512_set1_epi32(args.height);
-  const __m512i width = _mm512_set1_epi32(args.width);
+void gather_words(const GatherTapsArgs args) {  // NOLINT
   const __m512i fill = _mm512_set1_epi32(static_cast<int>(args.fill * 0x01010101U));
-  const __m512i every_second = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i evens = _mm512_add_epi32(lanes, lanes);
+  const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
+  const std::int32_t* const ys = args.tap_ys.data();
+  const std::int32_t* const xs = args.tap_xs.data();
+  const std::size_t count = args.tap_ys.size();
+  const std::int32_t first_y = args.ys[0];
+  const std::int32_t first_x = args.xs[0];
+  const std::ptrdiff_t first_position = args.positions[0];
   std::uint8_t* out = args.out;
-  for (std::size_t tap = 0; tap < args.tap_ys.size(); ++tap, out += kBlockBytes) {
-    const std::int32_t y = args.tap_ys[tap];
-    const std::int32_t x = args.tap_xs[tap];
-    const __mmask16 rows = _mm512_cmplt_epu32_mask(_mm512_add_epi32(all_ys, _mm512_set1_epi32(y)), height);
-    const __mmask16 inside = _mm512_mask_cmplt_epu32_mask(rows, _mm512_add_epi32(all_xs, _mm512_set1_epi32(x)), width);
-    // Lanes outside are not read: the first one's position may be outside of the tensor.
-    const std::ptrdiff_t first = std::ptrdiff_t{args.positions[0]} + std::ptrdiff_t{y} * args.width + x;
+  for (std::size_t tap = 0; tap < count;) {
+    const std::int32_t y = ys[tap];
+    // Of the words from the first lane's on, those that are in the row: others are the fill, and are not read.
+    const bool is_inside = first_y + y >= 0 && first_y + y < args.height;
+    const std::uint64_t in_row = is_inside ? bits_between(-first_x, args.width - first_x) : 0;
+    const std::ptrdiff_t first = first_position + std::ptrdiff_t{y} * args.width;
     const auto from = reinterpret_cast<std::uintptr_t>(args.in) + static_cast<std::uintptr_t>(first * kQuad);
-    const auto* const words = reinterpret_cast<const std::uint8_t*>(from);
+    const auto words_at = [&](std::int32_t word) {
+      const auto* const at = reinterpret_cast<const std::uint8_t*>(from + static_cast<std::uintptr_t>(word * kQuad));
+      return _mm512_mask_loadu_epi32(fill, static_cast<__mmask16>(in_row >> word), at);
+    };
     if constexpr (Step == 1) {
-      _mm512_store_si512(out, _mm512_mask_loadu_epi32(fill, inside, words));
+      for (; tap < count && ys[tap] == y; ++tap, out += kBlockBytes) _mm512_store_si512(out, words_at(xs[tap]));
     } else {
-      const std::uint32_t bits = inside == 0xffff ? 0x55555555U : spread_bits(inside);
-      const __m512i low = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits), words);
-      const auto* const next = reinterpret_cast<const std::uint8_t*>(from + kBlockBytes);
-      const __m512i high = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits >> 16), next);
-      const __m512i read = _mm512_permutex2var_epi32(low, every_second, high);
-      _mm512_store_si512(out, _mm512_mask_blend_epi32(inside, fill, read));
+      const __m512i words[] = {words_at(0), words_at(16), words_at(32)};
+      const __m512i even = _mm512_permutex2var_epi32(words[0], evens, words[1]);
+      const __m512i next_even = _mm512_permutexvar_epi32(evens, words[2]);
+      const __m512i odd = _mm512_permutex2var_epi32(words[0], odds, words[1]);
+      const __m512i next_odd = _mm512_permutexvar_epi32(odds, words[2]);
+      for (; tap < count && ys[tap] == y; ++tap, out += kBlockBytes) {
+        const __m512i places = _mm512_add_epi32(lanes, _mm512_set1_epi32(xs[tap] >> 1));
+        _mm512_store_si512(out, (xs[tap] & 1) == 0 ? _mm512_permutex2var_epi32(even, places, next_even)
+                                                   : _mm512_permutex2var_epi32(odd, places, next_odd));
+      }
     }
   }
 }
-#endif
+
+// One tap whose lanes come from any blocks.
+inline void gather_blocks(const std::uint8_t* in, std::ptrdiff_t block_bytes, __m512i positions, __mmask16 inside,
+                          std::int32_t first, std::int32_t last, __m512i fill, std::uint8_t* out) {
+  const __m512i blocks = _mm512_srai_epi32(positions, 4);
+  const std::uint8_t* sources[kQuadBlock];
+  __mmask16 masks[kQuadBlock];
+  int count = 0;
+  for (std::int32_t block = first; block <= last; ++block) {
+    const __mmask16 mask = _mm512_mask_cmpeq_epi32_mask(inside, blocks, _mm512_set1_epi32(block));
+    if (mask == 0) continue;
+    sources[count] = in + block * block_bytes;
+    masks[count++] = mask;
+  }
+  for (std::ptrdiff_t at = 0; at < block_bytes; at += kBlockBytes) {
+    __m512i value = fill;
+    for (int i = 0; i < count; ++i) {
+      value = _mm512_mask_permutexvar_epi32(value, masks[i], positions, _mm512_load_si512(sources[i] + at));
+    }
+    _mm512_store_si512(out + at, value);
+  }
+}
 
 inline void gather_taps(const GatherTapsArgs& args) {
-#if defined(__AVX512F__)
-  if (args.quads == 1 && has_step<1>(args)) return gather_words<1>(args);
-  if (args.quads == 1 && has_step<2>(args)) return gather_words<2>(args);
-#endif
+  if (args.quads == 1 && is_row<1>(args)) return gather_words<1>(args);
+  if (args.quads == 1 && is_row<2>(args)) return gather_words<2>(args);
+  TapMasks masks(args);
+  const __m512i origins = _mm512_loadu_si512(args.positions);
+  const __m512i fill = _mm512_set1_epi32(static_cast<int>(args.fill * 0x01010101U));
+  const std::ptrdiff_t block_bytes = args.quads * kBlockBytes;
+  std::uint8_t* out = args.out;
+  for (std::size_t tap = 0; tap < args.tap_ys.size(); ++tap, out += block_bytes) {
+    const std::int32_t y = args.tap_ys[tap];
+    const std::int32_t x = args.tap_xs[tap];
+    const __mmask16 inside = masks.inside(y, x);
+    if (inside == 0) {
+      for (std::ptrdiff_t at = 0; at < block_bytes; at += kBlockBytes) _mm512_store_si512(out + at, fill);
+      continue;
+    }
+    // Those of lanes outside may run over.
+    const std::uint32_t distance =
+        static_cast<std::uint32_t>(y) * static_cast<std::uint32_t>(args.width) + static_cast<std::uint32_t>(x);
+    const __m512i positions = _mm512_add_epi32(origins, _mm512_set1_epi32(static_cast<int>(distance)));
+    const auto moved = static_cast<std::int32_t>(distance);
+    const std::int32_t first = (args.positions[__builtin_ctz(inside)] + moved) >> 4;
+    const std::int32_t last = (args.positions[31 - __builtin_clz(inside)] + moved) >> 4;
+    if (last - first > 1) {
+      gather_blocks(args.in, block_bytes, positions, inside, first, last, fill, out);
+      continue;
+    }
+    // Bit 4 of a position says which of two neighbours it is in; lanes outside are the fill, which is among the places.
+    const __m512i places = _mm512_mask_blend_epi32(inside, fill, positions);
+    const std::int32_t other = last > first ? last : first;
+    const std::uint8_t* const even = args.in + (first % 2 == 0 ? first : other) * block_bytes;
+    const std::uint8_t* const odd = args.in + (first % 2 == 0 ? other : first) * block_bytes;
+    for (std::ptrdiff_t at = 0; at < block_bytes; at += kBlockBytes) {
+      const __m512i a = _mm512_load_si512(even + at);
+      _mm512_store_si512(out + at, _mm512_mask2_permutex2var_epi32(a, places, inside, _mm512_load_si512(odd + at)));
+    }
+  }
+}
+#else
+inline void gather_taps(const GatherTapsArgs& args) {
   std::uint8_t* out = args.out;
   const std::ptrdiff_t block_bytes = args.quads * kBlockBytes;
   const Words fill = splat(args.fill * 0x01010101U);
   for (std::size_t tap = 0; tap < args.tap_ys.size(); ++tap, out += block_bytes) {
-    const TapSources sources = sources_of(args, args.tap_ys[tap], args.tap_xs[tap]);
-#if defined(__AVX512F__)
-    const auto no_value = reinterpret_cast<__m512i>(fill);
-    const __m512i lanes = _mm512_load_si512(sources.lanes);
-    const __m512i blocks = _mm512_srai_epi32(lanes, 4);
-    bool filled = false;  // whether `out` is what earlier blocks have left
-    for (std::int32_t block = sources.first >> 4; block <= sources.last >> 4; ++block) {
-      const __mmask16 mask = _mm512_cmpeq_epi32_mask(blocks, _mm512_set1_epi32(block));
-      if (mask == 0) continue;
-      const std::uint8_t* const from = args.in + block * block_bytes;
-      // Most windows read two blocks: both at once, so that nothing is stored twice.
-      const __mmask16 next = _mm512_cmpeq_epi32_mask(blocks, _mm512_set1_epi32(block + 1));
-      const std::uint8_t* const from_next = next == 0 ? from : from + block_bytes;
-      for (std::ptrdiff_t at = 0; at < block_bytes; at += kBlockBytes) {
-        __m512i value = filled ? _mm512_load_si512(out + at) : no_value;
-        value = _mm512_mask_permutexvar_epi32(value, mask, lanes, _mm512_load_si512(from + at));
-        value = _mm512_mask_permutexvar_epi32(value, next, lanes, _mm512_load_si512(from_next + at));
-        _mm512_store_si512(out + at, value);
-      }
-      filled = true;
-      if (next != 0) ++block;
-    }
-    if (filled) continue;
     for (std::ptrdiff_t at = 0; at < block_bytes; at += kWordBytes) store_words(out + at, fill);
-#else
-    for (std::ptrdiff_t at = 0; at < block_bytes; at += kWordBytes) store_words(out + at, fill);
+    const auto y = static_cast<std::uint32_t>(args.tap_ys[tap]);
+    const auto x = static_cast<std::uint32_t>(args.tap_xs[tap]);
     for (int lane = 0; lane < kQuadBlock; ++lane) {
-      const std::int32_t position = sources.lanes[lane];
-      if (position < 0) continue;
+      // Unsigned: negative rows and columns are large ones.
+      const bool is_inside = (static_cast<std::uint32_t>(args.ys[lane]) + y < static_cast<std::uint32_t>(args.height)) &
+                             (static_cast<std::uint32_t>(args.xs[lane]) + x < static_cast<std::uint32_t>(args.width));
+      if (!is_inside) continue;
+      const std::int32_t position = args.positions[lane] + args.tap_ys[tap] * args.width + args.tap_xs[tap];
       const std::uint8_t* const from = args.in + position / 16 * block_bytes + position % 16 * kQuad;
       for (std::ptrdiff_t at = 0; at < block_bytes; at += kBlockBytes) {
         __builtin_memcpy(out + at + lane * kQuad, from + at, kQuad);
       }
     }
-#endif
   }
 }
+#endif
 
 inline void max_taps(const std::uint8_t* taps, std::int64_t count, std::int64_t quads, std::uint8_t* out) {
   typedef std::uint8_t Bytes __attribute__((vector_size(kWordBytes), may_alias));
@@ -152,6 +190,30 @@ inline void max_taps(const std::uint8_t* taps, std::int64_t count, std::int64_t 
       most = value > most ? value : most;
     }
     *reinterpret_cast<Bytes*>(out + at) = most;
+  }
+}
+
+inline void sum_positions(const SumPositionsArgs& args) {
+  const std::int64_t end = args.first + args.count;
+  Words totals[kQuad]{};
+  for (std::int64_t block = args.first / kQuadBlock; block * kQuadBlock < end; ++block) {
+    const std::uint8_t* const from = args.in + block * args.block_bytes;
+    const std::int64_t low = args.first - block * kQuadBlock;
+    const std::int64_t high = end - block * kQuadBlock;
+    for (std::int64_t lane = 0; lane < kQuadBlock; lane += kWordLanes) {
+      if (lane >= low && lane + kWordLanes <= high) {
+        const Words words = load_words(from + lane * kQuad);
+#pragma GCC unroll 4
+        for (int k = 0; k < kQuad; ++k) totals[k] += words >> (8 * k) & 0xffU;
+        continue;
+      }
+      for (std::int64_t own = lane < low ? low : lane; own < lane + kWordLanes && own < high; ++own) {
+        for (std::int64_t k = 0; k < kQuad; ++k) args.sums[k] += from[own * kQuad + k];
+      }
+    }
+  }
+  for (int k = 0; k < kQuad; ++k) {
+    for (int lane = 0; lane < kWordLanes; ++lane) args.sums[k] += static_cast<std::int32_t>(totals[k][lane]);
   }
 }
 

@@ -56,16 +56,18 @@ struct RequantizeArgs {
   std::uint8_t* out;             // quads of 64 bytes; bytes of rows past the last are zero
 };
 
-// Rows of one block: out = clamp(sum multiplier + bias).
+// Rows of one block: out = clamp(sum multiplier + bias + other).
 struct DequantizeArgs {
   const std::int32_t* sums;
   std::int64_t rows;
   const float* multipliers;
-  float common;       // multiplies every multiplier first
-  const float* bias;  // null: none
+  float common;        // multiplies every multiplier first
+  const float* bias;   // null: none
+  const float* other;  // null: none; else as `out`, and may be that
   float low;
   float high;
-  float* out;  // [rows][16]
+  float* out;             // [rows][16]
+  std::ptrdiff_t stride;  // from one row to the next
 };
 
 // The operands of all taps of one block of output positions: [taps][quads][16][4].
@@ -84,6 +86,15 @@ struct GatherTapsArgs {
   std::uint8_t* out;
 };
 
+// Sums of each of four channels over adjacent positions.
+struct SumPositionsArgs {
+  const std::uint8_t* in;      // the quad, in the first block of all positions
+  std::ptrdiff_t block_bytes;  // from one block of positions to the next
+  std::int64_t first;          // position
+  std::int64_t count;
+  std::int32_t* sums;  // [4], which are added to
+};
+
 // One block of positions from or to plain values, channel by channel.
 struct PlainBlock {
   const std::int64_t* lanes;  // [16], of each position's first channel, in values
@@ -91,6 +102,17 @@ struct PlainBlock {
   bool contiguous;            // lanes[i] is lanes[0] + i
   std::int64_t channel_stride;
   std::int64_t channels;
+};
+
+// Blocks that follow each other in the plain values, channel by channel: lines of a channel are read in a row.
+struct QuantizeArgs {
+  const float* in;
+  PlainBlock first;  // whole and contiguous where there are several
+  std::int64_t blocks;
+  float scale;
+  float zero_point;
+  std::uint8_t* out;
+  std::ptrdiff_t out_step;  // bytes from one block to the next
 };
 
 // out = clamp(round(a own_factor + (b other_factor + shift))), in [low, high] of u8, see QuadAddition.
@@ -112,9 +134,12 @@ struct Int8Kernels {
   void (*requantize)(const RequantizeArgs&);
   void (*dequantize)(const DequantizeArgs&);
   void (*gather_taps)(const GatherTapsArgs&);
+  // [taps][16][4] of one to three channels to quads that taps share, see share.h.
+  void (*share_taps)(const std::uint8_t* taps, std::int64_t count, std::int64_t channels, std::uint8_t* out);
   // [taps][quads][16][4] to the maxima of each byte.
   void (*max_taps)(const std::uint8_t* taps, std::int64_t count, std::int64_t quads, std::uint8_t* out);
-  void (*quantize)(const float* in, const PlainBlock& block, float scale, float zero_point, std::uint8_t* out);
+  void (*sum_positions)(const SumPositionsArgs&);
+  void (*quantize)(const QuantizeArgs&);
   void (*dequantize_bytes)(const std::uint8_t* in, const PlainBlock& block, float scale, std::int32_t zero_point,
                            float* out);
   // `flip` is 0x80 where plain bytes are signed, else 0.

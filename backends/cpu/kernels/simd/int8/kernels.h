@@ -7,6 +7,7 @@
 #include "simd/int8/plain.h"
 #include "simd/int8/requantize.h"
 #include "simd/int8/rows.h"
+#include "simd/int8/share.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -22,7 +23,9 @@ const Int8Kernels* int8_kernels() {
       .requantize = &requantize,
       .dequantize = &dequantize,
       .gather_taps = &gather_taps,
+      .share_taps = &share_taps,
       .max_taps = &max_taps,
+      .sum_positions = &sum_positions,
       .quantize = &quantize,
       .dequantize_bytes = &dequantize_bytes,
       .from_bytes = &from_bytes,

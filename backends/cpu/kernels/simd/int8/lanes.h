@@ -103,6 +103,22 @@ typedef float UnalignedFloats __attribute__((vector_size(kWordBytes), aligned(4)
 #endif
 }
 
+// Whether the magnitude of a lane is more than `bound`.
+[[gnu::always_inline]] inline bool is_any_beyond(Floats value, float bound) {
+  const auto magnitude = reinterpret_cast<Floats>(reinterpret_cast<Words>(value) & 0x7fffffffU);
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(magnitude), _mm512_set1_ps(bound), _CMP_GT_OQ) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(reinterpret_cast<__m256>(magnitude > splat(bound))) != 0;
+#elif defined(__SSE2__)
+  return _mm_movemask_ps(reinterpret_cast<__m128>(magnitude > splat(bound))) != 0;
+#else
+  bool is_beyond = false;
+  for (int lane = 0; lane < kWordLanes; ++lane) is_beyond |= magnitude[lane] > bound;
+  return is_beyond;
+#endif
+}
+
 [[gnu::always_inline]] inline Words load_words(const void* at) { return *static_cast<const Words*>(at); }
 [[gnu::always_inline]] inline void store_words(void* at, Words value) { *static_cast<Words*>(at) = value; }
 

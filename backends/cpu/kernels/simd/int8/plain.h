@@ -15,24 +15,57 @@ namespace sift::cpu::SIFT_ISA {
   for (std::int64_t lane = 0; lane < kQuadBlock; ++lane) values[lane] = lane < block.count ? in[block.lanes[lane]] : 0;
 }
 
-inline void quantize(const float* in, const PlainBlock& block, float scale, float zero_point, std::uint8_t* out) {
-  const Floats low = splat(-zero_point);
-  const Floats high = splat(255.0F - zero_point);
-  for (std::int64_t first = 0; first < block.channels; first += kQuad, out += kBlockBytes) {
-    Words packed[kWordVecs]{};
-    for (int k = 0; k < kQuad && first + k < block.channels; ++k) {
-      alignas(64) float values[kQuadBlock];
-      load_channel(in + (first + k) * block.channel_stride, block, values);
-#pragma GCC unroll 4
-      for (int v = 0; v < kWordVecs; ++v) {
-        const Floats value = *reinterpret_cast<const Floats*>(values + v * kWordLanes) / scale;
-        const Ints rounded = round_to_ints(clamp(value, low, high)) + static_cast<std::int32_t>(zero_point);
-        packed[v] |= reinterpret_cast<Words>(rounded) << (8 * k);
-      }
+// Rounded quotients by a scale, in [low, high]. A product with the reciprocal is off by less than 2^-13: where that is
+// all that it is from a half, and for scales whose reciprocal is none, the quotients are divided.
+struct Quotients {
+  explicit Quotients(float divisor)
+      : scale(splat(divisor)),
+        reciprocal(splat(1.0F / divisor)),
+        has_reciprocal(divisor > 0x1p-100F && divisor < 0x1p100F) {}
+
+  [[gnu::always_inline]] Ints rounded(Floats value, Floats low, Floats high) const {
+    if (has_reciprocal) {
+      const Floats product = clamp(value * reciprocal, low, high);
+      const Ints nearest = round_to_ints(product);
+      const Floats rest = product - to_floats(nearest);
+      if (!is_any_beyond(rest, 0.5F - 0x1p-12F)) return nearest;
     }
-    for (int v = 0; v < kWordVecs; ++v) store_words(out + v * kWordBytes, packed[v]);
+    return round_to_ints(clamp(value / scale, low, high));
+  }
+
+  Floats scale;
+  Floats reciprocal;
+  bool has_reciprocal;
+};
+
+// By value: behind a reference, arguments would be read again after every store.
+inline void quantize_blocks(const QuantizeArgs args) {  // NOLINT
+  const Floats low = splat(-args.zero_point);
+  const Floats high = splat(255.0F - args.zero_point);
+  const auto zero = static_cast<std::int32_t>(args.zero_point);
+  const Quotients quotients(args.scale);
+  const std::int64_t channels = args.first.channels;
+  std::uint8_t* out_quad = args.out;
+  for (std::int64_t first = 0; first < channels; first += kQuad, out_quad += kBlockBytes) {
+    for (std::int64_t block = 0; block < args.blocks; ++block) {
+      const float* const from = args.in + first * args.first.channel_stride + block * kQuadBlock;
+      Words packed[kWordVecs]{};
+      for (int k = 0; k < kQuad && first + k < channels; ++k) {
+        alignas(64) float values[kQuadBlock];
+        load_channel(from + k * args.first.channel_stride, args.first, values);
+#pragma GCC unroll 4
+        for (int v = 0; v < kWordVecs; ++v) {
+          const Floats value = *reinterpret_cast<const Floats*>(values + v * kWordLanes);
+          packed[v] |= reinterpret_cast<Words>(quotients.rounded(value, low, high) + zero) << (8 * k);
+        }
+      }
+      std::uint8_t* const to = out_quad + block * args.out_step;
+      for (int v = 0; v < kWordVecs; ++v) store_words(to + v * kWordBytes, packed[v]);
+    }
   }
 }
+
+inline void quantize(const QuantizeArgs& args) { quantize_blocks(args); }
 
 inline void dequantize_bytes(const std::uint8_t* in, const PlainBlock& block, float scale, std::int32_t zero_point,
                              float* out) {

@@ -65,18 +65,23 @@ inline void requantize(const RequantizeArgs& args) {
   }
 }
 
-inline void dequantize(const DequantizeArgs& args) {
+// By value: behind a reference, arguments would be read again after every store.
+inline void dequantize_rows(const DequantizeArgs args) {  // NOLINT
   for (std::int64_t row = 0; row < args.rows; ++row) {
     const Floats multiplier = splat(args.common * args.multipliers[row]);
     const Floats bias = splat(args.bias == nullptr ? 0.0F : args.bias[row]);
     for (int v = 0; v < kWordVecs; ++v) {
-      const std::int64_t at = row * kQuadBlock + v * kWordLanes;
-      Floats value = to_floats(reinterpret_cast<Ints>(load_words(args.sums + at))) * multiplier;
+      const std::int32_t* const from = args.sums + row * kQuadBlock + v * kWordLanes;
+      const std::ptrdiff_t at = row * args.stride + v * kWordLanes;
+      Floats value = to_floats(reinterpret_cast<Ints>(load_words(from))) * multiplier;
       if (args.bias != nullptr) value += bias;
-      *reinterpret_cast<Floats*>(args.out + at) = clamp(value, splat(args.low), splat(args.high));
+      if (args.other != nullptr) value += *reinterpret_cast<const UnalignedFloats*>(args.other + at);
+      *reinterpret_cast<UnalignedFloats*>(args.out + at) = clamp(value, splat(args.low), splat(args.high));
     }
   }
 }
+
+inline void dequantize(const DequantizeArgs& args) { dequantize_rows(args); }
 
 inline void add(const AddQuadsArgs& args) {
   const Floats low = splat(args.low);
@@ -97,8 +102,40 @@ inline void add(const AddQuadsArgs& args) {
   }
 }
 
+#if defined(__AVX512BW__)
+// A table of 256 bytes, as 128 words in four registers.
+struct ByteTable {
+  explicit ByteTable(const std::uint8_t* table) {
+    for (int i = 0; i < 4; ++i) words[i] = _mm512_loadu_si512(table + 64 * i);
+  }
+
+  // Entries of words that are bytes.
+  [[gnu::always_inline]] __m512i at(__m512i bytes) const {
+    const __m512i places = _mm512_srli_epi16(bytes, 1);
+    const __m512i low = _mm512_permutex2var_epi16(words[0], places, words[1]);
+    const __m512i high = _mm512_permutex2var_epi16(words[2], places, words[3]);
+    const __m512i both = _mm512_mask_blend_epi16(_mm512_test_epi16_mask(bytes, _mm512_set1_epi16(0x80)), low, high);
+    const __m512i shift = _mm512_slli_epi16(_mm512_and_si512(bytes, _mm512_set1_epi16(1)), 3);
+    return _mm512_and_si512(_mm512_srlv_epi16(both, shift), _mm512_set1_epi16(0xff));
+  }
+
+  __m512i words[4];
+};
+#endif
+
+// `count` is a multiple of 64.
 inline void look_up(const std::uint8_t* in, const std::uint8_t* table, std::int64_t count, std::uint8_t* out) {
+#if defined(__AVX512BW__)
+  const ByteTable entries(table);
+  for (std::int64_t i = 0; i < count; i += kBlockBytes) {
+    const __m512i bytes = _mm512_loadu_si512(in + i);
+    const __m512i even = entries.at(_mm512_and_si512(bytes, _mm512_set1_epi16(0xff)));
+    const __m512i odd = entries.at(_mm512_srli_epi16(bytes, 8));
+    _mm512_storeu_si512(out + i, _mm512_or_si512(even, _mm512_slli_epi16(odd, 8)));
+  }
+#else
   for (std::int64_t i = 0; i < count; ++i) out[i] = table[in[i]];
+#endif
 }
 
 }  // namespace sift::cpu::SIFT_ISA

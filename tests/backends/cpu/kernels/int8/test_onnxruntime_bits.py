@@ -164,8 +164,10 @@ def test_quantization(pool: _kernels.ThreadPool, isa: str, shape: tuple[int, int
     rng = np.random.default_rng(3)
     x = (rng.standard_normal(shape) * 3).astype(np.float32)
     x.flat[:6] = 0.5, 1.5, -0.5, 1e30, -1e30, -0.0
-    stored = lanes_of(x) if layout == "images16" else x
     scale, zero = np.float32(0.031), 77
+    halves = (np.arange(-20, 20, dtype=np.float32) + np.float32(0.5)) * scale
+    x.flat[6:126] = np.concatenate([halves, np.nextafter(halves, np.float32(9)), np.nextafter(halves, np.float32(-9))])
+    stored = lanes_of(x) if layout == "images16" else x
     expected = onnxruntime_of("QuantizeLinear", (x, scale, np.uint8(zero)))[0]
     quads = run_to_quads(pool, _kernels.Quantize(scale, zero, source=layout, isa=isa), stored, shape)
     np.testing.assert_array_equal(quads, expected)
@@ -234,6 +236,14 @@ def test_integer_convolution(pool: _kernels.ThreadPool, isa: str, layout: str) -
     y = images_of(out, shape, idle_is_zero=True) if layout == "images16" else out.reshape(shape)
     expected = (sums + np.arange(30, dtype=np.int32)[:, None, None]).astype(np.float32) * scales[:, None, None]
     np.testing.assert_array_equal(y, expected.clip(0))
+    other = rng.standard_normal(shape).astype(np.float32) * 1000
+    adding = _kernels.DequantizedConv(
+        _kernels.QuadWeights(weights), np.arange(30, dtype=np.int32), scales, input_zero_point=31, adds=True, low=0.0,
+        pads=(1, 1, 1, 1), layout=layout, isa=isa,
+    )  # fmt: skip
+    adding.run(pool, x.shape, to_quads(x), out, lanes_of(other) if layout == "images16" else other)
+    y = images_of(out, shape, idle_is_zero=True) if layout == "images16" else out.reshape(shape)
+    np.testing.assert_array_equal(y, (expected + other).clip(0))
 
 
 @pytest.mark.parametrize("isa", ISAS)

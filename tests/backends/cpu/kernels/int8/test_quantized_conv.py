@@ -123,26 +123,32 @@ def test_depthwise_is_groups_of_one_channel(pool: _kernels.ThreadPool, form: tup
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)
 @pytest.mark.parametrize(
-    ("size", "stride", "pads", "kernel"),
+    ("channels", "size", "stride", "pads", "kernel"),
     [
-        ((20, 32), (2, 2), (3, 3, 3, 3), 7),
-        ((9, 48), (1, 1), (1, 1, 1, 1), 3),
+        (3, (20, 32), (2, 2), (3, 3, 3, 3), 7),
+        (3, (9, 48), (1, 1), (1, 1, 1, 1), 3),
+        (3, (6, 9), (1, 1), (0, 0, 0, 0), 2),
+        (2, (9, 13), (1, 2), (2, 2, 2, 2), 5),
+        (1, (7, 7), (1, 1), (1, 1, 1, 1), 3),
         # The last of 16 positions lies 30 behind the first, as with a stride of 2, but those between do not.
-        ((16, 6), (1, 3), (0, 1, 0, 1), 1),
+        (3, (16, 6), (1, 3), (0, 1, 0, 1), 1),
     ],
 )
 def test_first_layers(
     pool: _kernels.ThreadPool,
     form: tuple[str, str],
+    channels: int,
     size: tuple[int, int],
     stride: tuple[int, int],
     pads: tuple[int, int, int, int],
     kernel: int,
 ) -> None:
+    """Whose taps share quads, unless they are so sparse that this leaves as many of them."""
     rng = np.random.default_rng(2)
-    x = rng.integers(0, 256, (2, 3, *size), np.uint8)
-    weights = sparse(rng, (20, 3, kernel, kernel), 1.0)
-    check(pool, form, x, weights, stride=stride, pads=pads, zero_point=114)
+    x = rng.integers(0, 256, (2, channels, *size), np.uint8)
+    for density in (1.0, 0.05):
+        weights = sparse(rng, (20, channels, kernel, kernel), density)
+        check(pool, form, x, weights, stride=stride, pads=pads, zero_point=114)
 
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)
@@ -164,6 +170,78 @@ def test_sums_wrap_around(pool: _kernels.ThreadPool, form: tuple[str, str]) -> N
     )  # fmt: skip
     x = np.ones((1, 4), np.uint8)
     np.testing.assert_array_equal(run_quads(pool, op, x).ravel(), [128 - 64, 128 - 64])
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize("channels", [2, 9])
+def test_weights_of_more_than_eight_bits(pool: _kernels.ThreadPool, form: tuple[str, str], channels: int) -> None:
+    rng = np.random.default_rng(4)
+    weights = rng.integers(-255, 256, (24, channels, 3, 3), np.int16) * (rng.random((24, channels, 3, 3)) < 0.5)
+    weights[0], weights[1], weights[2] = 255, -255, 128
+    x = rng.integers(0, 256, (2, channels, 5, 9), np.uint8)
+    check(pool, form, x, weights.astype(np.int16), pads=(1, 1, 1, 1), zero_point=9)
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize("most", [1.0, 0.9999999, 3e38])
+def test_what_no_word_holds_is_cut_off(pool: _kernels.ThreadPool, form: tuple[str, str], most: float) -> None:
+    weights = np.zeros((4, 4), np.int8)
+    bias = np.array([2**31 - 1, -(2**31), 2**31 - 1, -(2**31)], np.int32)
+    multipliers = np.float32([most, most, 0.5, 0.5])
+    x = np.zeros((1, 4), np.uint8)
+    check(pool, form, x, weights, bias=bias, multipliers=multipliers, out_zero=77)
+    check(pool, form, x, weights, bias=bias, multipliers=multipliers, out_zero=255, range=(30, 255))
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize("scale", [2.0**-30, 0.7, 2.0**30])
+def test_what_is_added_is_cut_off(pool: _kernels.ThreadPool, form: tuple[str, str], scale: float) -> None:
+    """All pairs of a byte that a product makes and of one that is added, in any scale of their sum."""
+    own, other = (
+        np.ascontiguousarray(side).astype(np.uint8).reshape(1, 4, 128, 128) for side in np.indices((256, 256))
+    )
+    addition = ((0.5, 3), (0.25, 200), (scale, 100))
+    given: dict[str, Any] = {"zero_point": 3, "isa": form[0], "addition": addition, "range": (9, 240)}
+    op = _kernels.QuantizedConv(
+        _kernels.QuadWeights(np.eye(4, dtype=np.int8) * 64), np.full(4, -64 * 3, np.int32), np.float32([1 / 64]),
+        input_zero_point=0, algorithm=form[1], **given,
+    )  # fmt: skip
+    expected = run_quads(pool, _kernels.QuadAdd(addition, range=(9, 240), isa="portable"), own, other)
+    np.testing.assert_array_equal(run_quads(pool, op, own, other), expected)
+
+
+def test_stored_quads_come_back(pool: _kernels.ThreadPool) -> None:
+    rng = np.random.default_rng(3)
+    values = sparse(rng, (12, 5, 3, 2), 0.2)
+    sizes, counts, columns, quads = _kernels.QuadWeights(values, groups=2).stored()
+    assert sizes == (12, 10, 3, 2, 2)
+    x = rng.integers(0, 256, (1, 10, 6, 6), np.uint8)
+    results = [
+        run_quads(pool, _kernels.QuantizedConv(weights, None, np.float32([1e-3]), input_zero_point=7, zero_point=9), x)
+        for weights in (
+            _kernels.QuadWeights(values, groups=2),
+            _kernels.QuadWeights.from_rows(*sizes, counts, columns, quads),
+            _kernels.QuadWeights.from_rows(*sizes, counts, columns.astype(np.uint16), quads),
+        )
+    ]
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+@pytest.mark.parametrize(
+    ("counts", "columns", "message"),
+    [
+        ([1], [0, 1], "a count for each row, and a column for each quad"),
+        ([2, 1], [0, 1], "a count for each row, and a column for each quad"),
+        ([2, 2], [0, 1, 0], "more quads than there are"),
+        ([1, 1], [0, 1, 0], "fewer quads than there are"),
+        ([2, 1], [1, 0, 0], "not descend within a row"),
+        ([2, 1], [0, 4, 0], "lie within the weights"),
+    ],
+)
+def test_stored_quads_that_do_not_fit_are_refused(counts: list[int], columns: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _kernels.QuadWeights.from_rows(2, 8, 1, 2, 1, np.uint32(counts), np.uint32(columns), np.ones(3, np.uint32))
 
 
 def test_quads_that_are_all_zero_are_left_out() -> None:

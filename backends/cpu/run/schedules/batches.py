@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.run.placed_views import input_key, kernel_shape, operand_key
+from sift_onnx.backends.cpu.lower.region import Region
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, kernel_shape, operand_key
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import (
     Attention,
@@ -32,8 +32,6 @@ from sift_onnx.backends.lowering.specs import (
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
 __all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled", "moves_channels"]
-
-Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sift_onnx.backends.cpu.run.slabs import cut
+from sift_onnx.backends.cpu.run.schedules.slabs import cut
 
 
 @given(st.integers(0, 200), st.integers(1, 1 << 26), st.booleans())

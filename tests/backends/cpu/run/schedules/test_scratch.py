@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sift_onnx.backends.cpu.run.scratch import ALIGNMENT, Lifetime, pack
+from sift_onnx.backends.cpu.run.schedules.scratch import ALIGNMENT, Lifetime, pack
 
 lifetimes = st.builds(
     lambda size, first, length: Lifetime(size, first, first + length),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.run.placement import Call, Part, place
+from sift_onnx.backends.cpu.run.schedules.placement import Call, Part, place
 
 OP = _kernels.Elementwise("first")
 SHAPE = (1, 1, 1, 1)

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
-from sift_onnx.backends.cpu.run.calls import Calls
-from sift_onnx.backends.cpu.run.placed_views import PlacedView, Shape, Stored
+from sift_onnx.backends.cpu.run.schedules.calls import Calls
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes
+from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.quantization import Quantization
 from sift_onnx.backends.lowering.rules import Step, View
@@ -28,7 +29,6 @@ __all__ = ["SAME_NUMBERS", "ByteCalls", "is_on_quads", "position_copy", "positio
 
 # Bytes as floats of the same numbers.
 SAME_NUMBERS = Quantization(1.0, 0)
-Sizes = tuple[int, ...]
 # Brings floats of the same numbers together as a tensor.
 AsFloats = Callable[[PlacedView], Stored]
 

@@ -8,7 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_onnx.backends.cpu.run.placed_views import PlacedView, Stored, kernel_shape, lane_offsets, moved
+from sift_onnx.backends.cpu.run.schedules.copied_offsets import lane_offsets
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import kernel_shape
+from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
+from sift_onnx.backends.cpu.run.schedules.view_moves import moved
 from sift_onnx.backends.lowering.specs import Moving, Range, Reshaped, Sliced, Transposed
 
 LANES = 16

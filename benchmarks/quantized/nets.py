@@ -1,29 +1,17 @@
-"""Quantized networks on the CPU back end against onnxruntime: the same file, and the dense int8 one.
-
-    python benchmarks/cpu_runtime/quantized.py [resnet50 bert] [--sparsity 0.95] [--block] [--batch 1] [--threads 2]
-
-Networks have random weights. ResNet-50 is quantized to QDQ, BERT (three layers, 128 tokens) dynamically, both by
-onnxruntime's quantizers. Runs take turns; the least and the median time count. With one thread it is processor time,
-which other programs disturb less.
-"""
+"""Networks of random pruned weights, and what quantizers make of them."""
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
+from integers import as_integers
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
-from sift_onnx.backends.base import CompileOptions
-from sift_onnx.backends.cpu.run.program import CpuProgram
-from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+__all__ = ["NETWORKS", "Net", "quantized"]
 
 _WIDTH, _HEADS, _TOKENS, _LAYERS = 768, 12, 128, 3
 Feeds = dict[str, np.ndarray]
@@ -91,6 +79,32 @@ def resnet50(net: Net) -> onnx.ModelProto:
     return net.model(["n", 3, 224, 224], head, ["n", 1000])
 
 
+def mobilenetv2(net: Net) -> onnx.ModelProto:
+    """[n, 3, 224, 224] to [n, 1000]; depthwise layers and the first one keep their weights."""
+
+    def conv(x: str, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
+        bias = net.constant(0.1 * net.rng.standard_normal(outputs).astype(np.float32))
+        weight = net.weight((outputs, inputs // groups, kernel, kernel), 1, inputs // groups * kernel**2)
+        return net.op("Conv", x, weight, bias, pads=[kernel // 2] * 4, strides=[stride] * 2, group=groups)
+
+    def clipped(x: str) -> str:
+        return net.op("Clip", x, net.constant(np.float32(0)), net.constant(np.float32(6)))
+
+    x, channels = clipped(conv("x", 3, 32, 3, 2)), 32
+    for factor, width, blocks, first_stride in (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    ):  # fmt: skip
+        for block in range(blocks):
+            stride, inner = first_stride if block == 0 else 1, factor * channels
+            y = clipped(conv(x, channels, inner, 1)) if factor > 1 else x
+            y = conv(clipped(conv(y, inner, inner, 3, stride, inner)), inner, width, 1)
+            x = net.op("Add", x, y) if stride == 1 and channels == width else y
+            channels = width
+    x = net.op("Flatten", net.op("GlobalAveragePool", clipped(conv(x, channels, 1280, 1))))
+    head = net.op("Gemm", x, net.weight((1280, 1000), 0, 1280), net.constant(np.zeros(1000, np.float32)))
+    return net.model(["n", 3, 224, 224], head, ["n", 1000])
+
+
 def bert(net: Net) -> onnx.ModelProto:
     """[n, t, 768] to the same."""
 
@@ -130,65 +144,35 @@ class _Once(CalibrationDataReader):
         return next(self._left, None)
 
 
-# The network, its input behind the batch, and whether activations are quantized before the run.
-NETWORKS: dict[str, tuple[Callable[[Net], onnx.ModelProto], tuple[int, ...], bool]] = {
-    "resnet50": (resnet50, (3, 224, 224), True),
-    "bert": (bert, (_TOKENS, _WIDTH), False),
+# What makes a network, its input behind the batch, and the spelling that it is quantized to by default.
+NETWORKS: dict[str, tuple[Callable[[Net], onnx.ModelProto], tuple[int, ...], str]] = {
+    "resnet50": (resnet50, (3, 224, 224), "qdq"),
+    "mobilenetv2": (mobilenetv2, (3, 224, 224), "qdq"),
+    "bert": (bert, (_TOKENS, _WIDTH), "dynamic"),
 }
 
 
-def quantized(network: str, sparsity: float, is_block: bool, folder: Path) -> Path:
-    """The network's file."""
-    make, shape, is_static = NETWORKS[network]
-    floats, path = folder / "float.onnx", folder / f"{network}-{sparsity}.onnx"
-    onnx.save(make(Net(sparsity, is_block)), floats)
-    if is_static:
-        feeds = {"x": np.random.default_rng(1).standard_normal((1, *shape)).astype(np.float32)}
-        quantize_static(floats, path, _Once(feeds), QuantFormat.QDQ, activation_type=QuantType.QUInt8,
-                        weight_type=QuantType.QInt8, per_channel=True)  # fmt: skip
-    else:
+def quantized(network: str, sparsity: float, is_block: bool, spelling: str, folder: Path) -> tuple[Path, Path]:
+    """Files of the network, as it is and quantized.
+
+    Args:
+        network: one of :data:`NETWORKS`.
+        sparsity: share of the weights that is zero.
+        is_block: whether zeros are blocks of four input features.
+        spelling: ``qdq`` or ``qoperator`` by onnxruntime's static quantizer, ``dynamic`` by its other one, or
+            ``integers``, as Neural Magic's exporter writes it.
+        folder: of the files.
+    """
+    make, shape, _ = NETWORKS[network]
+    model = make(Net(sparsity, is_block))
+    floats, path = folder / f"{network}-{sparsity}.onnx", folder / f"{network}-{sparsity}-{spelling}.onnx"
+    onnx.save(model, floats)
+    feeds = {"x": np.random.default_rng(1).standard_normal((1, *shape)).astype(np.float32)}
+    if spelling == "integers":
+        onnx.save(as_integers(model, feeds), path)
+    elif spelling == "dynamic":
         quantize_dynamic(floats, path, weight_type=QuantType.QInt8)
-    return path
-
-
-def main() -> None:
-    """Measure, and print a line for each way."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS), metavar="network", help=" ".join(NETWORKS))
-    parser.add_argument("--sparsity", type=float, default=0.95)
-    parser.add_argument("--block", action="store_true", help="blocks 1x4 along the input features")
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each network")
-    arguments = parser.parse_args()
-    clock = time.thread_time if arguments.threads == 1 else time.perf_counter
-    for network in arguments.networks:
-        shape = (arguments.batch, *NETWORKS[network][1])
-        feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
-        with tempfile.TemporaryDirectory() as folder:
-            own = str(quantized(network, arguments.sparsity, arguments.block, Path(folder)))
-            dense = str(quantized(network, 0.0, False, Path(folder)))
-            options = CompileOptions(arguments.threads)
-            ways = {
-                "sift-onnx": CpuProgram(own, options),
-                "onnxruntime, same file": OnnxRuntimeProgram(own, options),
-                "onnxruntime, dense int8": OnnxRuntimeProgram(dense, options),
-            }
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        first = {name: way.run(feeds) for name, way in ways.items()}
-        ours, theirs = (next(iter(first[name].values())) for name in list(ways)[:2])
-        end = time.perf_counter() + arguments.seconds
-        while time.perf_counter() < end:
-            for name, way in ways.items():
-                way.run(feeds)
-                for _ in range(3):
-                    start = clock()
-                    way.run(feeds)
-                    times[name].append(clock() - start)
-        print(f"{network}, largest difference {np.abs(ours - theirs).max():.3g} of {np.abs(theirs).max():.3g}")
-        for name, taken in times.items():
-            print(f"  {name:24} {1e3 * min(taken):8.2f} ms, median {1e3 * statistics.median(taken):8.2f}")
-
-
-if __name__ == "__main__":
-    main()
+    else:
+        quantize_static(floats, path, _Once(feeds), QuantFormat.QDQ if spelling == "qdq" else QuantFormat.QOperator,
+                        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, per_channel=True)  # fmt: skip
+    return floats, path

@@ -8,8 +8,8 @@ from typing import cast
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
-from sift_onnx.backends.cpu.run.placed_views import Shape
-from sift_onnx.backends.cpu.run.placement import Call, Part, place
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape
+from sift_onnx.backends.cpu.run.schedules.placement import Call, Part, place
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.weights.quads import QUAD
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
+from sift_onnx.backends.cpu.run.schedules.scratch import Lifetime, pack
 
 __all__ = ["Call", "Part", "Place", "place"]
 

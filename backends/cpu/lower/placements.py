@@ -1,0 +1,66 @@
+"""Where each node of a model runs, and why, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from sift_onnx.backends.base import Placement
+from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, pays
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.node_groups import NodeGroup
+from sift_onnx.backends.lowering.specs import (
+    Conv,
+    Depthwise,
+    Matmul,
+    QuantizedMatmul,
+    Repeated,
+    Reshaped,
+    Sliced,
+    Spec,
+    Transposed,
+)
+from sift_onnx.operators.labels import node_name
+
+__all__ = ["KERNELS", "ONNXRUNTIME", "placements_of"]
+
+KERNELS = "kernels"
+ONNXRUNTIME = "onnxruntime"
+
+
+def placements_of(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placement, ...]:
+    """Every node of the model, in its order."""
+    group_of = {index: group for group in groups for index in group.nodes}
+    return tuple(_placement(node, group_of.get(index)) for index, node in enumerate(graph.nodes))
+
+
+def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
+    if group is None:
+        place, reason = "folded", "its result is a constant, or is not needed"
+    elif group.step is None:
+        place, reason = ONNXRUNTIME, group.reason
+    else:
+        place, reason = KERNELS, _kernel_reason(group.step.spec)
+    return Placement(node_name(node), node.op_type, place, reason)
+
+
+def _kernel_reason(spec: Spec) -> str:
+    match spec:
+        case QuantizedMatmul() if spec.weights.quad_density <= LIVE_BELOW:
+            pruned, skipped = 1 - spec.weights.density, 1 - spec.weights.quad_density
+            return (
+                f"int8, {pruned:.0%} of its weights are pruned, {skipped:.0%} of their quads along the input features"
+            )
+        case QuantizedMatmul():
+            return "dense int8, between sparse layers: its operands stay in the kernels' layout"
+        case Conv() | Matmul() if pays(spec.weights):
+            held = "" if spec.weights.values == "float32" else f", values are held as {spec.weights.values}"
+            return f"{1 - spec.weights.density:.0%} of its weights are pruned{held}"
+        case Conv() | Depthwise() | Matmul():
+            return "dense, between sparse layers: its operands stay in the kernels' layout"
+        case Reshaped():
+            return "the same values under other sizes"
+        case Transposed() | Sliced() | Repeated():
+            return "a view: values are copied where a layer needs them in another order"
+    return "between sparse layers: its operands stay in the kernels' layout"

@@ -1,0 +1,98 @@
+"""What stays in onnxruntime whether or not it would pay in kernels, and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, SPARSE_BELOW, pays
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.node_groups import NodeGroup
+from sift_onnx.backends.lowering.partition import Part
+from sift_onnx.backends.lowering.specs import (
+    Conv,
+    Joined,
+    Matmul,
+    QuantizedMatmul,
+    Repeated,
+    Reshaped,
+    Sliced,
+    Transposed,
+)
+from sift_onnx.backends.lowering.subgraph import unexchangeable
+
+__all__ = ["carried_out", "circular", "indivisible", "own_reason", "unsized"]
+
+
+def indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
+    """Why the model must stay in one piece; empty if it need not."""
+    made = {name for part in parts for name in part.outputs}
+    loose = next((name for name in graph.outputs if name not in made), None)
+    if loose is not None:
+        return f"the output {loose!r} is an input or a constant"
+    bad = unexchangeable(graph, parts)
+    return f"{bad!r} would pass between parts, but is no tensor of a type that can be exchanged" if bad else ""
+
+
+def circular(kept: Sequence[NodeGroup], parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Attentions that wait for what is made of their own cache, so that no part has them."""
+    placed = {id(group) for part in parts for group in part.groups}
+    return {
+        group.nodes: "what it adds to its scores is made of its own cache"
+        for group in kept
+        if id(group) not in placed and group.step is not None and group.step.cache is not None
+    }
+
+
+def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Groups that reshape to sizes that no input of their region has."""
+    refused: dict[tuple[int, ...], str] = {}
+    for part in parts:
+        known = {size for name in part.inputs for size in graph.dims(name) or () if isinstance(size, str)}
+        for group in part.groups:
+            spec = group.step.spec if group.step is not None else None
+            if isinstance(spec, Reshaped) and not spec.names() <= known:
+                refused[group.nodes] = "its target is computed during the run"
+    return refused
+
+
+def carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Groups that copy values for onnxruntime alone, which can do that itself."""
+    readers: dict[str, set[bool]] = defaultdict(set)
+    moved: set[str] = set()
+    for part in parts:
+        for group in part.groups:
+            for name in group.reads:
+                readers[name].add(part.on_kernels)
+            step = group.step
+            if step is None:
+                continue
+            copies = isinstance(step.spec, (Transposed, Sliced, Repeated, Joined))
+            if copies or (isinstance(step.spec, Reshaped) and step.inputs[0] in moved):
+                moved.add(step.output)
+    # A node of several results, such as Split, stays if kernels read one of them.
+    made: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for part in parts:
+        for group in part.groups:
+            if group.step is not None:
+                made[group.nodes].append(group.step.output)
+    return {
+        nodes: "it moves values for nodes of onnxruntime"
+        for nodes, names in made.items()
+        if all(name in moved and readers[name] == {False} for name in names)
+    }
+
+
+def own_reason(group: NodeGroup) -> str:
+    """Of a layer with weights: its density."""
+    spec = group.step.spec if group.step is not None else None
+    if isinstance(spec, QuantizedMatmul) and spec.weights.quad_density > LIVE_BELOW:
+        return (
+            f"its int8 weights fill {spec.weights.quad_density:.0%} of the quads (four along the input features), the "
+            f"kernels gain below {LIVE_BELOW:.0%}"
+        )
+    if isinstance(spec, (Conv, Matmul)) and not pays(spec.weights):
+        return (
+            f"its weights are dense: {spec.weights.density:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
+        )
+    return ""

@@ -1,0 +1,145 @@
+"""Steps that kernels run without leaving their layout, and what they need from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.backends.cpu.lower.algorithms import pools_at_once
+from sift_onnx.backends.cpu.lower.stages import count_of_large
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.fusion import fuse
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.partition import Part
+from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
+from sift_onnx.operators.labels import node_name
+
+__all__ = ["PreparedRows", "Region", "fused_steps", "regions_of"]
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """Rows of a table that are looked up before a region runs.
+
+    Attributes:
+        output: its name of them.
+        inputs: positions, or lengths and the total.
+        spec: what is looked up.
+    """
+
+    output: str
+    inputs: tuple[str, ...]
+    spec: TableRows
+
+
+@dataclass(frozen=True)
+class Region:
+    """Steps that kernels run without leaving their layout.
+
+    Attributes:
+        steps: after fusion, in order.
+        inputs: values from outside, and how they are read; a value may come in several ways. Masks are the last ones.
+        outputs: values that are read outside.
+        names: of the node that each step is named after.
+        ops: operator of that node.
+        single: whether it runs image by image, whatever the batch; see ``stages``.
+        constants: values of those inputs that are constants.
+        symbols: sizes of the other inputs, as far as they are known before a run.
+        signed: inputs and outputs of bytes that are int8 outside.
+        prepared: inputs that are looked up in tables.
+        caches: of the steps that have one, in order.
+    """
+
+    steps: tuple[Step, ...]
+    inputs: tuple[tuple[str, View], ...]
+    outputs: tuple[str, ...]
+    names: tuple[str, ...]
+    ops: tuple[str, ...]
+    single: bool = False
+    constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    symbols: Mapping[str, Dims] = field(default_factory=dict, repr=False)
+    signed: frozenset[str] = frozenset()
+    prepared: tuple[PreparedRows, ...] = ()
+    caches: tuple[CacheNames, ...] = ()
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """Names of all that it needs from outside."""
+        looked_up = {one.output for one in self.prepared}
+        names = [name for name, _ in self.inputs if name not in self.constants and name not in looked_up]
+        names += [name for one in self.prepared for name in one.inputs]
+        names += [name for cache in self.caches for name in cache.read]
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def made(self) -> tuple[str, ...]:
+        """Names of all that it makes for others: its outputs, then its caches."""
+        return (*self.outputs, *(name for cache in self.caches for name in cache.written))
+
+    @cached_property
+    def dtypes(self) -> Mapping[str, DType]:
+        """Element types of what its steps read and make, by name; those of bytes are UINT8 within it."""
+        read = {name: step.dtype for step in self.steps for name in step.inputs}
+        return read | {step.output: step.result_dtype for step in self.steps}
+
+    def array_dtype(self, name: str) -> DType:
+        """The element type of what enters or leaves it."""
+        return DType.INT8 if name in self.signed else self.dtypes.get(name, DType.FLOAT32)
+
+
+def fused_steps(part: Part) -> list[Step]:
+    """The steps of a part for kernels, after fusion."""
+    return fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
+
+
+def regions_of(graph: GraphView, part: Part) -> list[Region]:
+    """One region, or one that runs image by image and the one after it."""
+    steps = fused_steps(part)
+    if any(step.cache is not None for step in steps):
+        return [_region(graph, steps, part.outputs)]
+    count = count_of_large(steps, {name: graph.dims(name) or () for step in steps for name in step.inputs})
+    early, late = steps[:count], steps[count:]
+    if not early or not late:
+        return [_region(graph, steps, part.outputs, single=not late)]
+    read = {name for step in late for name in step.inputs}
+    passed = tuple(step.output for step in early if step.output in read or step.output in part.outputs)
+    outputs = tuple(name for name in part.outputs if name not in passed)
+    return [_region(graph, early, passed, single=True), _region(graph, late, outputs)]
+
+
+def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], single: bool = False) -> Region:
+    prepared = tuple(
+        PreparedRows(step.output, step.inputs, step.spec) for step in steps if isinstance(step.spec, TableRows)
+    )
+    steps = [step for step in steps if not isinstance(step.spec, TableRows)]
+    caches = tuple(step.cache for step in steps if step.cache is not None)
+    outputs = tuple(name for name in outputs if not any(name in cache.written for cache in caches))
+    made = {step.output for step in steps}
+    inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
+    masks = dict.fromkeys(step.mask for step in steps if step.mask)
+    read = (*masks, *(name for name, _ in inputs))
+    constants = {name: np.array(graph.values_of(name)) for name in read if name in graph.constants}
+    inputs.update(dict.fromkeys((name, "array") for name in masks))
+    nodes = [graph.nodes[step.nodes[0]] for step in steps]
+    return Region(
+        tuple(steps),
+        tuple(inputs),
+        outputs,
+        tuple(node_name(node) for node in nodes),
+        tuple(node.op_type for node in nodes),
+        single,
+        constants,
+        {name: graph.dims(name) or () for name, _ in inputs if name not in constants},
+        frozenset(
+            name for name in (*(name for name, _ in inputs), *outputs) if graph.elem_type(name) == DType.INT8.onnx_type
+        ),
+        prepared,
+        caches,
+    )

@@ -1,0 +1,149 @@
+"""The operators of a region: each made once for a layout, with weights that are packed once and then given up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
+from sift_onnx.backends.cpu.lower.region import Region
+from sift_onnx.backends.cpu.run.operators import build
+from sift_onnx.backends.cpu.run.quantized_operators import build_quantized
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.specs import LinearLayer, Matmul, QuantizedMatmul
+
+__all__ = ["RegionOperators", "without_values"]
+
+_Weights = _kernels.SparseWeights | _kernels.QuadWeights
+_Packed = _kernels.Conv | _kernels.DenseProduct | _kernels.Matmul
+# What a process can count on of a last-level cache that others share.
+_SHARED_CACHE_BYTES = 8 << 20
+
+
+class RegionOperators:
+    """Makes operators when they are first asked for; not thread-safe.
+
+    Attributes:
+        superseded: how often operators have been given up for others; schedules with them should be made again.
+    """
+
+    def __init__(self, region: Region, weights: RegionWeights, isa: str) -> None:
+        """Take the ``weights`` of the layers of ``region``, by the index of their steps."""
+        self._region, self._isa = region, isa
+        # Of products, for few rows; see _rows_of.
+        self._rows = {i: rows for i, rows in weights.items() if isinstance(rows, _kernels.PackedRows)}
+        self._weights: dict[int, _Weights] = {
+            i: own for i, own in weights.items() if not isinstance(own, _kernels.PackedRows)
+        }
+        products = sum(step.spec.weights.size for step in region.steps if isinstance(step.spec, Matmul))
+        self._in_one_form = DType.FLOAT32.itemsize * products > _SHARED_CACHE_BYTES
+        self._unpacked = set(self._weights)
+        self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
+        self.superseded = 0
+
+    @property
+    def holds_unpacked(self) -> bool:
+        """Whether there are weights that :meth:`release` may give up."""
+        return bool(self._unpacked)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that it holds, packed and not yet packed."""
+        packed = sum(op.weight_bytes for op in self._ops.values())
+        packed += sum(rows.nbytes for rows in self._rows.values())
+        return packed + sum(weights.nbytes for weights in self._weights.values())
+
+    def op(self, step: int, layout: Layout) -> _kernels.Op:
+        """The operator of a step in a layout."""
+        found = self._ops.get((step, layout))
+        if found is None:
+            found = self._ops[step, layout] = self._built(step, layout)
+        return found
+
+    def made(self, step: int) -> _kernels.Op | None:
+        """One of the operators that a step has so far."""
+        return next((op for (of, _), op in self._ops.items() if of == step), None)
+
+    def rows(self, step: int) -> _kernels.PackedRows:
+        """The weights of a product of few rows that has run."""
+        return self._rows[step]
+
+    def sources(self, step: int) -> list[_kernels.SparseWeights]:
+        """What each form of a layer's weights was packed from; the weights, if there is no form yet."""
+        packed = [op.source() for op in self._packing(step)]
+        own = self._weights.get(step)
+        return packed or ([own] if isinstance(own, _kernels.SparseWeights) else [])
+
+    def release(self) -> None:
+        """Release weights that every operator has packed in a run: packed and unpacked, they take twice the memory."""
+        before = len(self._weights)
+        for step in tuple(self._unpacked):
+            ops = self._packing(step)
+            if isinstance(self._region.steps[step].spec, QuantizedMatmul):
+                # Packed when they were made; those that make floats may be wanted in another layout.
+                self._unpacked.discard(step)
+                if self._region.steps[step].result_dtype.is_bytes and (step, "quads") in self._ops:
+                    del self._weights[step]
+            elif not ops and self.made(step) is not None:
+                # Transformed into a form that cannot be unpacked: another layout's operator needs the weights.
+                self._unpacked.discard(step)
+            elif ops and all(op.release_source() for op in ops):
+                self._unpacked.discard(step)
+                self._weights.pop(step, None)
+        if len(self._weights) < before:
+            _kernels.trim_memory()
+
+    def _built(self, index: int, layout: Layout) -> _kernels.Op:
+        step = self._region.steps[index]
+        spec = step.spec
+        if step.dtype.is_bytes or step.result_dtype.is_bytes:
+            quads = self._weights.get(index)
+            assert not isinstance(quads, _kernels.SparseWeights)
+            return build_quantized(spec, layout, quads, self._isa)
+        rows = self._rows_of(index, layout) if isinstance(spec, Matmul) else None
+        weights = self._source(index) if rows is None and isinstance(spec, LinearLayer) else None
+        return build(spec, layout, weights if rows is None else rows, self._isa)
+
+    def _source(self, step: int) -> _kernels.SparseWeights:
+        """The weights of a layer as float32; unpacked, where they have been released."""
+        weights = self._weights.get(step)
+        assert not isinstance(weights, _kernels.QuadWeights)  # those have operators of bytes
+        if weights is None:
+            self._unpacked.add(step)
+            packed = self._rows.get(step) or self._packing(step)[0]
+            weights = packed.source()
+        return weights
+
+    def _rows_of(self, step: int, layout: Layout) -> _kernels.PackedRows | None:
+        """The weights of a product as few rows need them; None where many rows are multiplied by another form.
+
+        Few rows wait for weights from memory, and have the form of the fewest bytes. Many rows have one of their own,
+        which is faster, and several times larger. Where the weights of all products are more than what stays in a
+        cache, few rows therefore make an end of it: from then on, many rows are multiplied by the form of few.
+        """
+        if step not in self._rows:
+            if layout != "planes":
+                return None
+            self._rows[step] = _kernels.PackedRows(self._source(step), isa=self._isa)
+            if self._in_one_form and self._ops.pop((step, "images16"), None) is not None:
+                self.superseded += 1
+        rows = self._rows[step]
+        is_only = self._in_one_form or rows.values != "float32"
+        return rows if layout == "planes" or is_only else None
+
+    def _packing(self, step: int) -> list[_Packed]:
+        """The operators of a step whose weights can be had back."""
+        ops = [op for (of, _), op in self._ops.items() if of == step]
+        return [op for op in ops if isinstance(op, _Packed)]
+
+
+def without_values(step: Step) -> Step:
+    """A step that does not hold the values of its weights."""
+    spec = step.spec
+    if isinstance(spec, LinearLayer):
+        return replace(step, spec=replace(spec, weights=spec.weights.released()))
+    if isinstance(spec, QuantizedMatmul):
+        return replace(step, spec=replace(spec, weights=spec.weights.released()))
+    return step

@@ -1,0 +1,149 @@
+"""Values as views of what lies in memory: what is transposed, cut or repeated is copied when an operator reads it.
+
+Each axis of a view is a product of factors (``factors``). So transposing exchanges axes, and a reshape regroups their
+factors (``view_moves``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.cpu.run.schedules.factors import Axis, Offsets, axis_of, joined, offsets_of
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, kernel_shape
+from sift_onnx.backends.lowering.rules import View
+
+__all__ = ["PlacedView", "Stored"]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor that lies in memory.
+
+    Attributes:
+        key: its name in the schedule.
+        shape: (n, c, h, w).
+        layout: that it has.
+    """
+
+    key: str
+    shape: Shape
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class PlacedView:
+    """A value as a view of a tensor.
+
+    Attributes:
+        stored: the tensor.
+        axes: of the value, as factors.
+        offset: floats of the tensor in planes, from its first one to the view's.
+    """
+
+    stored: Stored
+    axes: tuple[Axis, ...]
+    offset: int = 0
+
+    @classmethod
+    def of(cls, stored: Stored, dims: Sequence[int]) -> PlacedView:
+        """All of a tensor, as a value of ``dims``."""
+        axes: list[Axis] = []
+        stride = 1
+        for size in reversed(dims):
+            axes.append(axis_of(size, stride))
+            stride *= size
+        return cls(stored, tuple(reversed(axes)))
+
+    @cached_property
+    def dims(self) -> tuple[int, ...]:
+        """Its sizes."""
+        return tuple(axis[0][0] if len(axis) == 1 else math.prod(size for size, _ in axis) for axis in self.axes)
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether it is all of the tensor in its order, whatever the sizes."""
+        if self.offset:
+            return False
+        stride = 1
+        for axis in reversed(self.axes):
+            for size, distance in reversed(axis):
+                if distance != stride:
+                    return False
+                stride *= size
+        return stride == math.prod(self.stored.shape)
+
+    def repeated(self, dims: Sequence[int]) -> PlacedView:
+        """The view as an operand of one of ``dims``: axes of one position are repeated, missing ones are put first."""
+        if self.dims == tuple(dims):
+            return self
+        axes: list[Axis] = [
+            (),
+        ] * (len(dims) - len(self.axes)) + list(self.axes)
+        sizes = (*(1,) * (len(dims) - len(self.axes)), *self.dims)
+        return replace(
+            self,
+            axes=tuple(
+                axis if own == size else axis_of(size, 0) for axis, own, size in zip(axes, sizes, dims, strict=True)
+            ),
+        )
+
+    def transposed_last(self) -> PlacedView:
+        """With the last two axes exchanged."""
+        return replace(self, axes=(*self.axes[:-2], self.axes[-1], self.axes[-2]))
+
+    def with_pixels(self, axes: Collection[int]) -> PlacedView:
+        """As images, whose pixels are the positions of ``axes``; channels are those of all others but the first."""
+        pixels = tuple(factor for axis in axes for factor in self.axes[axis])
+        others = (axis for i, axis in enumerate(self.axes) if i and i not in axes)
+        channels = tuple(factor for axis in others for factor in axis)
+        return replace(self, axes=(self.axes[0], channels, pixels, ()))
+
+    def within_rows(self) -> tuple[PlacedView, int]:
+        """A view of whole rows that holds this one, of [sequences, tokens, channels], and its first channel there."""
+        rows, columns = self.stored.shape[:2]
+        sequences, tokens, channels = self.axes
+        is_range = (
+            math.prod(self.stored.shape) == rows * columns
+            and joined((*sequences, *tokens)) == axis_of(rows, columns)
+            and joined(channels) == axis_of(self.dims[2], 1)
+            and self.offset + self.dims[2] <= columns
+        )
+        return (PlacedView.of(self.stored, (rows, columns)), self.offset) if is_range else (self, 0)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether it is a range of the tensor in its order, of planes."""
+        return joined([factor for axis in self.axes for factor in axis]) == axis_of(math.prod(self.dims), 1)
+
+    def channels_taken(self, view: View) -> list[int] | None:
+        """The channels of the tensor that the view has, of all of its images or rows; None if it is something else.
+
+        They are read as ``view``, and the tensor has as many images or rows, and pixels, as the view.
+        """
+        images, channels, height, width = self.stored.shape
+        pixels = height * width
+        shape = kernel_shape(self.dims, view)
+        if (images, height, width) != (shape[0], *shape[2:]) or not pixels * channels * shape[1]:
+            return None
+        split = 1 if view == "image" else len(self.axes) - 1
+        before = joined([factor for axis in self.axes[:split] for factor in axis])
+        behind = joined([factor for axis in self.axes[split + 1 :] for factor in axis])
+        if before != axis_of(images, channels * pixels) or behind != axis_of(pixels, 1):
+            return None
+        floats = self.offset + offsets_of(self.axes[split : split + 1])
+        # A view begins in its first image or row.
+        if int(floats.max()) >= channels * pixels or any(stride % pixels for _, stride in self.axes[split]):
+            return None
+        return None if self.offset % pixels else [int(place) for place in floats // pixels]
+
+    def offsets(self, view: View) -> tuple[Offsets, Offsets]:
+        """Of each position (row, or pixel of an image) and of each channel, in floats of the tensor in planes."""
+        if view == "rows":
+            positions, channels = self.axes[:-1], self.axes[-1:]
+        else:
+            positions, channels = (self.axes[0], *self.axes[2:]), self.axes[1:2]
+        return offsets_of(positions) + self.offset, offsets_of(channels)

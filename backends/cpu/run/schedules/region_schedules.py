@@ -1,0 +1,156 @@
+"""The schedules of a region for its inputs' shapes: a batch is cut into slabs, and each kind of slab has one."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
+from sift_onnx.backends.cpu.lower.region import Region
+from sift_onnx.backends.cpu.run.region_operators import RegionOperators
+from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
+from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
+from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
+from sift_onnx.backends.cpu.run.schedules.slabs import Slab, cut, layout_of_rows
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.specs import DynamicQuantize, Moving
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention
+from sift_onnx.errors import UsageError
+
+__all__ = ["Prepared", "RegionSchedules"]
+
+# Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
+_KEPT = 32
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A region for one set of input shapes.
+
+    Attributes:
+        outputs: sizes and element types.
+        slabs: with their schedules, in order.
+        scores: sequences, heads and new tokens of each cache.
+    """
+
+    outputs: tuple[tuple[Sizes, DType], ...]
+    slabs: tuple[tuple[Slab, Schedule], ...]
+    scores: tuple[tuple[int, int, int], ...] = ()
+
+
+class RegionSchedules:
+    """Makes schedules when shapes are first seen, and keeps those of the shapes that came last; not thread-safe."""
+
+    def __init__(self, region: Region, operators: RegionOperators, isa: str) -> None:
+        self._region, self._operators, self._isa = region, operators, isa
+        self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
+        self._superseded = 0
+
+    def prepare(self, sizes: Sequence[Sizes]) -> Prepared:
+        """Schedules for inputs of ``sizes``.
+
+        Raises:
+            UsageError: inputs do not fit each other, or are too small for a window.
+        """
+        key = tuple(sizes)
+        self._forget_superseded()
+        found = self._prepared.get(key)
+        if found is None:
+            found = self._made(key)
+            self._forget_superseded()
+            self._prepared[key] = found
+            if len(self._prepared) > _KEPT:
+                self._prepared.popitem(last=False)
+        self._prepared.move_to_end(key)
+        return found
+
+    @property
+    def kept(self) -> tuple[Prepared, ...]:
+        """What is kept, the latest one last."""
+        return tuple(self._prepared.values())
+
+    def _forget_superseded(self) -> None:
+        """Schedules may have operators that have been given up for others."""
+        if self._superseded < self._operators.superseded:
+            self._superseded = self._operators.superseded
+            self._prepared.clear()
+
+    def _made(self, sizes: Sequence[Sizes]) -> Prepared:
+        region = self._region
+        dims = sizes_of_values(region, sizes)
+        made: dict[tuple[int, Layout], Schedule] = {}
+        slabs = []
+        batch = self._batch(sizes, dims)
+        outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
+        for slab in cut(
+            batch.count,
+            self._bytes_of_group(dims, batch),
+            only_rows=all(step.view == "rows" for step in region.steps),
+            single=region.single,
+            whole=batch.is_whole,
+            apart=moves_channels(region),
+        ):
+            key = (slab.count, slab.layout)
+            if key not in made:
+                own = dims if slab.is_all and not batch.is_flat else self._sizes_of_slab(sizes, dims, slab, batch)
+                made[key] = self._schedule(own, slab)
+            slabs.append((slab, made[key]))
+        return Prepared(outputs, tuple(slabs), tuple(self._scores(dims)))
+
+    def _scores(self, dims: Mapping[str, Sizes]) -> Iterator[tuple[int, int, int]]:
+        for step in self._region.steps:
+            if isinstance(step.spec, CachedAttention):
+                sizes = dims[step.output]
+                yield sizes[0], step.spec.heads, sizes[2 if step.spec.is_parted else 1]
+
+    def _batch(self, sizes: Sequence[Sizes], dims: Mapping[str, Sizes]) -> Batch:
+        """How the batch is cut; whole if not every image has its part of all values."""
+        batch = batch_of(self._region, dims)
+        if self._is_uncut():
+            return replace(batch, is_flat=False, is_whole=True)
+        if batch.is_flat or batch.is_whole:
+            return batch
+        shared = {input_key(name, view) for name, view in self._region.inputs if name in self._region.constants}
+        one = Slab(0, 1, batch.count, "planes")
+        try:
+            part = self._sizes_of_slab(sizes, dims, one, batch)
+        except UsageError:
+            return replace(batch, is_whole=True)
+        return batch if is_scaled(dims, part, 1, batch.count, shared) else replace(batch, is_whole=True)
+
+    def _is_uncut(self) -> bool:
+        """Whether a scale is one of the whole batch, or images may begin within a word of an array of bytes."""
+        region = self._region
+        border = (*(name for name, _ in region.inputs), *region.outputs)
+        return any(isinstance(step.spec, DynamicQuantize) for step in region.steps) or any(
+            region.array_dtype(name).is_bytes for name in border
+        )
+
+    def _sizes_of_slab(
+        self, sizes: Sequence[Sizes], dims: Mapping[str, Sizes], slab: Slab, batch: Batch
+    ) -> Mapping[str, Sizes]:
+        if batch.is_flat:
+            return {key: (slab.count, *size[1:]) for key, size in flat_sizes(self._region, dims).items()}
+        own = [
+            size if name in self._region.constants else (slab.count, *size[1:])
+            for (name, _), size in zip(self._region.inputs, sizes, strict=True)
+        ]
+        return sizes_of_values(self._region, own)
+
+    def _schedule(self, dims: Mapping[str, Sizes], slab: Slab) -> Schedule:
+        def layout_of(count: int) -> Layout:
+            return slab.layout if count == slab.count else layout_of_rows(count)
+
+        return schedule(self._region, dims, layout_of, self._operators.op, self._isa)
+
+    def _bytes_of_group(self, dims: Mapping[str, Sizes], batch: Batch) -> int:
+        """Of the operands and the result of the largest step, for 16 images or rows."""
+        most = 0
+        for step in self._region.steps:
+            if not isinstance(step.spec, Moving):
+                names = [*(operand_key(step, i, dims) for i in range(len(step.inputs))), step.output]
+                most = max(most, step.dtype.itemsize * sum(math.prod(dims[name]) for name in names))
+        return LANES * most // max(batch.count, 1)

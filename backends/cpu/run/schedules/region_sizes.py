@@ -1,0 +1,73 @@
+"""Sizes of all values of a region, from those of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from sift_onnx.backends.cpu.lower.region import Region
+from sift_onnx.backends.cpu.run.schedules.batches import are_operands_of
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.specs import Conv, Reshaped, result_dims
+from sift_onnx.errors import UsageError
+
+__all__ = ["sizes_of_values"]
+
+
+def sizes_of_values(region: Region, sizes: Sequence[Sizes]) -> dict[str, Sizes]:
+    """Sizes of all values of ``region``, by name; of inputs, by name and view.
+
+    Args:
+        region: whose values.
+        sizes: of its inputs, in order.
+
+    Raises:
+        UsageError: inputs do not fit each other, or are too small for a window.
+    """
+    dims: dict[str, Sizes] = {
+        input_key(name, view): tuple(size) for (name, view), size in zip(region.inputs, sizes, strict=True)
+    }
+    names = _named_sizes(region, dims)
+    for step, name_of_step in zip(region.steps, region.names, strict=True):
+        operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
+        spec = step.spec.bound(names) if isinstance(step.spec, Reshaped) else step.spec
+        result = result_dims(spec, *operands[:2])
+        if not all(isinstance(size, int) for size in result):
+            raise _unfit(step, name_of_step, operands, result)
+        made = cast("Sizes", result)
+        if not are_operands_of(spec, operands, made):
+            raise _unfit(step, name_of_step, operands, result)
+        if 0 in made[1:] and 0 not in operands[0][1:]:
+            raise _too_small(step, name_of_step, operands[0])
+        dims[step.output] = made
+    return dims
+
+
+def _named_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, int]:
+    """What the names of sizes of the region's inputs stand for."""
+    return {
+        symbol: size
+        for name, view in region.inputs
+        for symbol, size in zip(region.symbols.get(name, ()), dims[input_key(name, view)], strict=False)
+        if isinstance(symbol, str)
+    }
+
+
+def _unfit(step: Step, name: str, operands: Sequence[Sequence[int]], result: Dims) -> UsageError:
+    if step.view == "image" and all(len(sizes) == 4 for sizes in operands):
+        listed = ", ".join(str(list(sizes[2:])) for sizes in operands)
+        return UsageError(f"node {name!r}: its operands are images of {listed}")
+    listed = " and ".join(str(list(sizes)) for sizes in operands)
+    return UsageError(f"node {name!r} cannot make {list(result)} of {listed}")
+
+
+def _too_small(step: Step, name: str, dims: Dims) -> UsageError:
+    where = f"node {name!r}"
+    if isinstance(step.spec, Conv) and step.spec.pool is not None:
+        convolved = result_dims(replace(step.spec, pool=None), dims)
+        if 0 not in convolved[1:]:
+            where, dims = f"the pooling behind {where}", convolved
+    return UsageError(f"{where}: its window does not fit an input of {list(dims)}; feed a larger one")
