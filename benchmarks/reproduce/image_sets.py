@@ -1,9 +1,9 @@
-"""Images, and the dense networks for them.
+"""Images, and which networks are for them.
 
 `digits`: scikit-learn's digits and the network of `../training/digits_data.py`. `fashion-mnist`: that, or another
-folder of IDX files of 28x28, shrunk to 14x14 by means of 2x2 pixels, and a residual network of one block in each stage
-(ResNet-10). `own`: images of your own in one `.npz` (``input``, ``target``, and the same with ``val_`` and ``test_``),
-64x64, and ResNet-18 with the stem for small images.
+folder of IDX files of 28x28, shrunk to 14x14 by means of 2x2 pixels, and networks of few blocks. `own`: images of your
+own in one `.npz` (``input``, ``target``, and the same with ``val_`` and ``test_``), 64x64, and networks of the usual
+depth.
 """
 
 from __future__ import annotations
@@ -12,23 +12,19 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
-import onnx
 import torch
+from networks import write_network
 from torch import nn
 
 from sift_onnx.datasets.folder import read_image_folder
 from sift_onnx.errors import UsageError
-from sift_onnx.models.export import export
-from sift_onnx.models.registry import Architecture
-from sift_onnx.models.resnet import BasicBlock, ResNet, initialize_residual
-from sift_onnx.models.trace import to_onnx
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from digits_data import Examples, network, split, test_set
+from digits_data import Examples, split, test_set
+from digits_data import network as digits_network
 
 __all__ = ["FASHION_MNIST", "IMAGES", "check_images", "dense_network", "splits"]
 
@@ -89,42 +85,22 @@ def _shrunk(folder: str) -> tuple[Examples, Examples]:
     return train, test
 
 
-def dense_network(images: str, path: Path, width: float, seed: int) -> None:
-    """Write the dense network for images, freshly initialized.
+def dense_network(images: str, path: Path, width: float, seed: int, network: str = "") -> None:
+    """Write a dense network for images, freshly initialized.
 
     Args:
         images: their name.
         path: of the file.
-        width: channels; for images of one's own, a factor on them.
+        width: channels of the first stage; for images of one's own, a factor on the published ones.
         seed: of the weights.
+        network: a key of ``NETWORKS``; empty for ResNet-10, or ResNet-18 for images of one's own. There is one network
+            for digits.
     """
     if images == "digits":
-        network(path, round(width), seed)
+        digits_network(path, round(width), seed)
     elif images == "fashion-mnist":
-        _resnet10(path, round(width), seed)
+        write_network(network or "resnet10", path, round(width), seed, (1, 14, 14), CLASSES)
     else:
-        _resnet18(path, width, seed, splits(images, 0)[0])
-
-
-def _resnet10(path: Path, width: int, seed: int) -> None:
-    """Stages of one block each, of ``width`` to ``8 * width`` channels, on gray images of 14x14."""
-    architecture = Architecture(
-        "resnet10", "ResNet-10, stem 3x3 for gray images", "-", (1, 14, 14), CLASSES, "benchmarks.reproduce"
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        module = ResNet(BasicBlock, (1, 1, 1, 1), num_classes=CLASSES, base_width=width, stem="cifar")
-        module.conv1 = nn.Conv2d(1, width, kernel_size=3, padding=1, bias=False)
-        initialize_residual(module, zero_init_residual=True)
-    to_onnx(module.eval(), architecture, "dynamic", "torchscript", 17).save(path, force=True)
-
-
-def _resnet18(path: Path, width: float, seed: int, examples: Examples) -> None:
-    images, labels = examples
-    classes = int(labels.max()) + 1
-    export("resnet18-cifar", path, width=width, num_classes=classes, batch="dynamic", seed=seed)
-    model: Any = onnx.load(path)
-    for axis, size in zip(model.graph.input[0].type.tensor_type.shape.dim[2:], images.shape[2:], strict=True):
-        axis.dim_value = size
-    del model.graph.value_info[:]
-    onnx.save(model, path)
+        pixels, labels = splits(images, 0)[0]
+        shape = (pixels.shape[1], pixels.shape[2], pixels.shape[3])
+        write_network(network or "resnet18", path, width, seed, shape, int(labels.max()) + 1, deep=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from compare import Difference, mean_and_spread, verdict
-from image_study import DENSE, Configuration, Found, ImageStudy, wide
-from outcome import Claim, Outcome
+from compare import mean_and_spread, verdict
+from image_study import DENSE, Configuration, Found, ImageStudy, differences, wide
+from outcome import Claim, Experiment, Outcome
 
 __all__ = ["table_2", "table_3", "table_4", "table_9"]
 
@@ -22,67 +23,78 @@ Cells = Mapping[tuple[str, str], Configuration]
 Results = Mapping[Configuration, Found]
 
 
-def table_2(study: ImageStudy) -> Outcome:
+def table_2(study: ImageStudy) -> Experiment:
     """Sparse Wide with masks that stay, SET and RigL."""
     cells = {(a, s): wide(s, a) for a in ("static", "set", "rigl") for s in SPARSITIES}
-    found = study.find([DENSE, *cells.values()], "Table 2")
-    claims = [
-        _above_dense("Sparse Wide is above dense with every way of training and at every sparsity.", cells, found),
-        _above("SET is above masks that stay.", cells, found, "set", "static"),
-        _above("RigL is above masks that stay.", cells, found, "rigl", "static"),
-        _above("RigL is above SET.", cells, found, "rigl", "set"),
-        _grows("With RigL, accuracy grows with sparsity.", cells, found, "rigl"),
-        _grows("With SET, accuracy grows with sparsity.", cells, found, "set"),
-        _does_not_grow("With masks that stay, it does not grow with sparsity.", cells, found, "static"),
-    ]
+
+    def claims(found: Results) -> list[Claim]:
+        return [
+            _above_dense("Sparse Wide is above dense with every way of training and at every sparsity.", cells, found),
+            _above("SET is above masks that stay.", cells, found, "set", "static"),
+            _above("RigL is above masks that stay.", cells, found, "rigl", "static"),
+            _above("RigL is above SET.", cells, found, "rigl", "set"),
+            _grows("With RigL, accuracy grows with sparsity.", cells, found, "rigl"),
+            _grows("With SET, accuracy grows with sparsity.", cells, found, "set"),
+            _does_not_grow("With masks that stay, it does not grow with sparsity.", cells, found, "static"),
+        ]
+
     names = {"static": "masks stay", "set": "SET", "rigl": "RigL"}
     paper = {
         "dense": 77.0, "static": (78.5, 78.3, 78.2), "set": (78.8, 79.2, 79.8), "rigl": (79.1, 79.5, 80.1),
     }  # fmt: skip
-    return _outcome("table2", "Table 2: Sparse Wide by training method", study, cells, found, names, claims, paper)
+    about = _About("table2", "Table 2: Sparse Wide by training method", names, paper, study.setting.seeds)
+    return _experiment(study, about, cells, claims)
 
 
-def table_3(study: ImageStudy) -> Outcome:
+def table_3(study: ImageStudy) -> Experiment:
     """The four members with RigL."""
     cells = {(m, s): Configuration(((m, s),), "rigl") for m in MEMBERS for s in SPARSITIES}
-    found = study.find([DENSE, *cells.values()], "Table 3", study.setting.table_seeds)
-    claims = [_above_dense(f"Sparse {m.title()} is above dense at some sparsity.", cells, found, m) for m in MEMBERS]
-    claims += [_above(f"Wide is above {m.title()}.", cells, found, "wide", m) for m in LOCAL]
-    claims.append(_does_not_grow("Doped does not gain from more sparsity.", cells, found, "doped"))
+
+    def claims(found: Results) -> list[Claim]:
+        return [
+            *(_above_dense(f"Sparse {m.title()} is above dense at some sparsity.", cells, found, m) for m in MEMBERS),
+            *(_above(f"Wide is above {m.title()}.", cells, found, "wide", m) for m in LOCAL),
+            _does_not_grow("Doped does not gain from more sparsity.", cells, found, "doped"),
+        ]
+
     names = {m: f"Sparse {m.title()}" for m in MEMBERS}
     paper = {
         "dense": 77.0, "wide": (79.1, 79.5, 80.1), "factorized": (77.8, 78.4, 78.9), "parallel": (77.9, 79.1, 78.2),
         "doped": (78.2, 77.8, 76.9),
     }  # fmt: skip
-    return _outcome("table3", "Table 3: members of the family", study, cells, found, names, claims, paper)
+    about = _About("table3", "Table 3: members of the family", names, paper, study.setting.table_seeds)
+    return _experiment(study, about, cells, claims)
 
 
-def table_4(study: ImageStudy) -> Outcome:
+def table_4(study: ImageStudy) -> Experiment:
     """Unstructured masks against N:M."""
     cells = {("unstructured", s): wide(s) for s in SPARSITIES}
     cells |= {("N:M", s): wide(s, pattern=PATTERNS[s]) for s in SPARSITIES}
-    found = study.find([DENSE, *cells.values()], "Table 4", study.setting.table_seeds)
-    claims = [
-        _above_dense("N:M masks are above dense at some sparsity.", cells, found, "N:M"),
-        _above("Unstructured masks are above N:M.", cells, found, "unstructured", "N:M"),
-    ]
+
+    def claims(found: Results) -> list[Claim]:
+        return [
+            _above_dense("N:M masks are above dense at some sparsity.", cells, found, "N:M"),
+            _above("Unstructured masks are above N:M.", cells, found, "unstructured", "N:M"),
+        ]
+
     names = {"unstructured": "unstructured", "N:M": "N:M (" + ", ".join(PATTERNS.values()) + ")"}
     paper = {"dense": 77.0, "unstructured": (79.1, 79.5, 80.1), "N:M": (77.1, 78.4, 78.1)}
-    return _outcome("table4", "Table 4: unstructured against N:M masks", study, cells, found, names, claims, paper)
+    about = _About("table4", "Table 4: unstructured against N:M masks", names, paper, study.setting.table_seeds)
+    return _experiment(study, about, cells, claims)
 
 
-def table_9(study: ImageStudy) -> Outcome:
+def table_9(study: ImageStudy) -> Experiment:
     """Members with and without a non-linearity inside."""
     cells = {(m, s): Configuration(((m, s),), "rigl") for m in LOCAL for s in SPARSITIES}
     linear = {
         (f"{m}, linear", s): Configuration(((m, s), ("activation", "none")), "rigl") for m in LOCAL for s in SPARSITIES
     }
     cells |= linear
-    found = study.find([DENSE, *cells.values()], "Table 9", study.setting.table_seeds)
-    claims = [
-        _above(f"{m.title()} is better with a non-linearity than without.", cells, found, m, f"{m}, linear")
-        for m in LOCAL
-    ]
+
+    def claims(found: Results) -> list[Claim]:
+        text = "{} is better with a non-linearity than without."
+        return [_above(text.format(m.title()), cells, found, m, f"{m}, linear") for m in LOCAL]
+
     names = {m: f"Sparse {m.title()}" for m in LOCAL} | {f"{m}, linear": f"Sparse {m.title()}, linear" for m in LOCAL}
     paper = {
         "dense": 77.0,
@@ -90,22 +102,49 @@ def table_9(study: ImageStudy) -> Outcome:
         "parallel": (77.9, 79.1, 78.2), "parallel, linear": (77.1, 77.2, 77.6),
         "doped": (78.2, 77.8, 76.9), "doped, linear": (77.3, 77.1, 76.5),
     }  # fmt: skip
-    return _outcome("table9", "Table 9: with and without non-linearity", study, cells, found, names, claims, paper)
+    about = _About("table9", "Table 9: with and without non-linearity", names, paper, study.setting.table_seeds)
+    return _experiment(study, about, cells, claims)
 
 
-def _differences(
-    found: Results, pairs: Mapping[str, tuple[Configuration, Configuration]]
-) -> tuple[list[bool | None], str]:
-    """What each pair says, and the differences as text."""
-    all_found = {label: Difference.of(found[a].accuracies, found[b].accuracies) for label, (a, b) in pairs.items()}
-    text = ", ".join(f"{difference} at {label}" for label, difference in all_found.items())
-    return [difference.is_above for difference in all_found.values()], text
+@dataclass(frozen=True)
+class _About:
+    """What a table says besides its figures.
+
+    Attributes:
+        name: of its folder.
+        title: of its page.
+        names: of its rows, by series.
+        paper: accuracies of the dense network and of each series.
+        seeds: runs of each configuration.
+    """
+
+    name: str
+    title: str
+    names: Mapping[str, str]
+    paper: Mapping[str, Any]
+    seeds: int
+
+
+def _experiment(study: ImageStudy, about: _About, cells: Cells, claims: Callable[[Results], list[Claim]]) -> Experiment:
+    def measure() -> dict[str, Any]:
+        found = study.find([DENSE, *cells.values()], about.title.split(":")[0], about.seeds)
+        values: dict[str, Any] = {"dense": asdict(found[DENSE])}
+        for (series, s), cell in cells.items():
+            values.setdefault(series, {})[s] = asdict(found[cell]) if cell in found else None
+        return values | {"paper": dict(about.paper)}
+
+    def tell(values: dict[str, Any]) -> Outcome:
+        found = {cell: Found.of(values[series][s]) for (series, s), cell in cells.items() if values[series][s]}
+        found[DENSE] = Found.of(values["dense"])
+        return _outcome(about, study, cells, found, claims(found))
+
+    return Experiment(measure, tell)
 
 
 def _above(text: str, cells: Cells, found: Results, first: str, second: str) -> Claim:
     both = [s for s in SPARSITIES if cells[first, s] in found and cells[second, s] in found]
     pairs = {f"{float(s):.0%}": (cells[first, s], cells[second, s]) for s in both}
-    verdicts, evidence = _differences(found, pairs)
+    verdicts, evidence = differences(found, pairs)
     return Claim(text, verdict(verdicts), f"{evidence}.", _spread_note(verdicts))
 
 
@@ -115,7 +154,7 @@ def _above_dense(text: str, cells: Cells, found: Results, series: str | None = N
     pairs = {
         f"{float(s):.0%}" + ("" if series else f" with {name}"): (cell, DENSE) for (name, s), cell in chosen.items()
     }
-    verdicts, evidence = _differences(found, pairs)
+    verdicts, evidence = differences(found, pairs)
     agrees = verdict(verdicts)
     if series and True in verdicts:
         agrees = True
@@ -131,13 +170,13 @@ def _above_dense(text: str, cells: Cells, found: Results, series: str | None = N
 
 
 def _grows(text: str, cells: Cells, found: Results, series: str) -> Claim:
-    verdicts, evidence = _differences(found, _steps(cells, found, series))
+    verdicts, evidence = differences(found, _steps(cells, found, series))
     return Claim(text, verdict(verdicts), f"{evidence}.", _spread_note(verdicts))
 
 
 def _does_not_grow(text: str, cells: Cells, found: Results, series: str) -> Claim:
     steps = _steps(cells, found, series)
-    verdicts, evidence = _differences(found, steps)
+    verdicts, evidence = differences(found, steps)
     # Not to grow means that nothing is above with certainty; that it falls is no contradiction.
     return Claim(text, not any(verdicts), f"{evidence}.")
 
@@ -155,16 +194,8 @@ def _spread_note(verdicts: Sequence[bool | None]) -> str:
     return f"{within} of {len(verdicts)} differences are within two standard errors." if within else ""
 
 
-def _outcome(
-    name: str,
-    title: str,
-    study: ImageStudy,
-    cells: Cells,
-    found: Results,
-    names: Mapping[str, str],
-    claims: Sequence[Claim],
-    paper: Mapping[str, Any],
-) -> Outcome:
+def _outcome(about: _About, study: ImageStudy, cells: Cells, found: Results, claims: Sequence[Claim]) -> Outcome:
+    paper, names = about.paper, about.names
     chosen = study.setting
     dense = found[DENSE]
     what = (
@@ -186,20 +217,8 @@ def _outcome(
                 *(f"{_cell(found.get(cells[series, s]))} ({published[i]:g})" for i, s in enumerate(SPARSITIES)),
             ]
         )
-    values = {"dense": asdict(dense)}
-    for (series, s), cell in cells.items():
-        values.setdefault(series, {})[s] = asdict(found[cell]) if cell in found else None
-    values["paper"] = dict(paper)
-    return Outcome(
-        name,
-        title,
-        what,
-        ("", *(f"{float(s):.0%}" for s in SPARSITIES)),
-        rows,
-        claims,
-        values,
-        _drawing(cells, found, names, paper),
-    )
+    header = ("", *(f"{float(s):.0%}" for s in SPARSITIES))
+    return Outcome(about.name, about.title, what, header, rows, claims, _drawing(cells, found, names, paper))
 
 
 def _cell(found: Found | None) -> str:
@@ -208,8 +227,6 @@ def _cell(found: Found | None) -> str:
 
 def _drawing(cells: Cells, found: Results, names: Mapping[str, str], paper: Mapping[str, Any]) -> Callable[[Any], None]:
     def draw(figure: Any) -> None:
-        import statistics
-
         ours, theirs = figure.subplots(1, 2)
         x = range(len(SPARSITIES))
         dense = found[DENSE].accuracies

@@ -34,7 +34,7 @@ class ImageSetting:
         shift: pixels by which images are moved at random.
         epochs: of each run.
         rates: learning rates to choose from.
-        tuning_seeds: runs of the dense network by which each is judged.
+        tuning_seeds: runs of the dense network by which each is judged; of other networks than the setting's, one.
         seeds: runs that are reported.
         table_seeds: the same of Tables 3, 4 and 9.
         update: steps between updates of masks.
@@ -99,10 +99,12 @@ def steps(setting: str, data: Shifted, length: float) -> int:
     return round(SETTINGS[setting].epochs * len(data) * length)
 
 
-def make_model(setting: str, transform: dict[str, Any], width: float, seed: int, folder: Path) -> Path:
+def make_model(
+    setting: str, transform: dict[str, Any], width: float, seed: int, folder: Path, network: str = ""
+) -> Path:
     """The file of a network, dense or transformed, before its training."""
     path = folder / "model.onnx"
-    dense_network(SETTINGS[setting].images, path, width, seed)
+    dense_network(SETTINGS[setting].images, path, width, seed, network)
     if transform:
         sift_onnx.transform(str(path), **transform, seed=seed).save(path, force=True)
     return path
@@ -118,6 +120,7 @@ def train_images(
     seed: int,
     part: str,
     device: str,
+    network: str = "",
 ) -> float:
     """Accuracy in percent of a network that is made, transformed, trained and run by onnxruntime, all with one seed.
 
@@ -131,6 +134,7 @@ def train_images(
         seed: of weights, masks, order of the images, and which of them are trained on.
         part: ``validation`` or ``test``.
         device: of the training.
+        network: as :func:`image_sets.dense_network` takes it.
     """
     _, validation, test = splits(SETTINGS[setting].images, seed)
     data = batches(setting, seed)
@@ -146,7 +150,8 @@ def train_images(
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        model, out = make_model(setting, transform, width, seed, Path(folder)), Path(folder) / "trained.onnx"
+        out = Path(folder) / "trained.onnx"
+        model = make_model(setting, transform, width, seed, Path(folder), network)
         train_file(model, out, {"train": data}, settings, device=device)
         return accuracy(out, test if part == "test" else validation)
 
@@ -182,14 +187,14 @@ class Sizes:
     dense: float
 
 
-def sizes(setting: str, transform: dict[str, Any], width: float) -> Sizes:
+def sizes(setting: str, transform: dict[str, Any], width: float, network: str = "") -> Sizes:
     """What a network computes.
 
     Raises:
         UnsupportedError: the transform does not apply to the network.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = make_model(setting, transform, width, 0, Path(folder))
+        path = make_model(setting, transform, width, 0, Path(folder), network)
         layers = sift_onnx.inspect(str(path)).to_dict()["layers"]
     macs = sum(layer["effective_macs"] for layer in layers)
     dense = sum(layer["effective_macs"] for layer in layers if layer["sparsity"] == 0)

@@ -1,11 +1,14 @@
-"""What an experiment found beside what the paper says, and its place on disk: JSON, a plot and a page of text."""
+"""What an experiment found beside what the paper says, and its place on disk: JSON, a plot and a page of text.
+
+The JSON has the figures; plot and page are made of it, when it is written and whenever it is read again.
+"""
 
 from __future__ import annotations
 
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +20,13 @@ import pages
 
 from sift_onnx.backends.processors import usable_processors
 
-__all__ = ["Claim", "Detail", "Outcome", "machine", "write", "write_front_page"]
+__all__ = [
+    "Claim", "Detail", "Experiment", "Outcome", "document_of", "front_page", "machine", "page", "read_results", "write",
+]  # fmt: skip
 
+_KEYS = (
+    "schema", "name", "title", "setting", "command", "machine", "seconds", "processor_seconds", "claims", "values",
+)  # fmt: skip
 _VERDICTS = {True: "agrees", False: "**does not**", None: "cannot be told"}
 
 
@@ -65,7 +73,6 @@ class Outcome:
         header: of the table.
         rows: of the table.
         claims: of the paper.
-        values: the figures themselves, for programs.
         draw: draws the plot into a matplotlib figure.
         details: further tables.
     """
@@ -76,9 +83,21 @@ class Outcome:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     claims: Sequence[Claim]
-    values: dict[str, Any]
     draw: Callable[[Any], None] = field(repr=False)
     details: Sequence[Detail] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure: how its figures are found, and what they say.
+
+    Attributes:
+        measure: returns the figures, as JSON has them.
+        tell: makes an outcome of these figures, read from JSON; it measures nothing.
+    """
+
+    measure: Callable[[], dict[str, Any]]
+    tell: Callable[[dict[str, Any]], Outcome]
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -93,34 +112,62 @@ def machine(device: str) -> dict[str, Any]:
     return {"device": described, "python": platform.python_version(), **packages}
 
 
-def write(outcome: Outcome, folder: Path, command: str, setting: str, device: str, seconds: float) -> None:
+def document_of(
+    name: str,
+    values: Mapping[str, Any],
+    *,
+    setting: str,
+    command: str,
+    device: str,
+    seconds: float,
+    processor_seconds: float | None,
+) -> dict[str, Any]:
+    """What ``results.json`` has, but for what is told of the figures.
+
+    Args:
+        name: of the experiment.
+        values: its figures.
+        setting: that it was run in.
+        command: that ran it.
+        device: of trainings.
+        seconds: that passed; little, where trainings had been run before.
+        processor_seconds: of all its trainings, those of earlier runs included; None where that is not known.
+    """
+    found: dict[str, Any] = {
+        "schema": 1,
+        "name": name,
+        "setting": setting,
+        "command": command,
+        "machine": machine(device),
+        "seconds": round(seconds, 1),
+    }
+    if processor_seconds is not None:
+        found["processor_seconds"] = round(processor_seconds, 1)
+    # As JSON has it, so that nothing is told of what a file would not hold.
+    return {**found, "values": json.loads(json.dumps(values))}
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """The documents of all experiments in ``folder``."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*/results.json"))]
+
+
+def write(document: Mapping[str, Any], outcome: Outcome, folder: Path) -> None:
     """``results.json``, ``chart.svg`` and ``README.md`` in a folder of the outcome's name inside ``folder``."""
     own = folder / outcome.name
     own.mkdir(parents=True, exist_ok=True)
-    measured_on = machine(device)
-    document = {
-        "schema": 1,
-        "name": outcome.name,
-        "title": outcome.title,
-        "setting": setting,
-        "command": command,
-        "machine": measured_on,
-        "seconds": round(seconds, 1),
-        "claims": [asdict(claim) for claim in outcome.claims],
-        "values": outcome.values,
-    }
-    (own / "results.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    with pages.chart(own / "chart.svg", pages.digest(outcome.values), figsize=(9.6, 3.6)) as figure:
+    told = {**document, "title": outcome.title, "claims": [asdict(claim) for claim in outcome.claims]}
+    text = json.dumps({key: told[key] for key in _KEYS if key in told}, indent=1)
+    (own / "results.json").write_text(text + "\n", encoding="utf-8")
+    with pages.chart(own / "chart.svg", pages.digest(document["values"]), figsize=(9.6, 3.6)) as figure:
         outcome.draw(figure)
-    (own / "README.md").write_text(_page(outcome, command, measured_on, seconds), encoding="utf-8")
+    (own / "README.md").write_text(page(document, outcome), encoding="utf-8")
 
 
-def write_front_page(folder: Path) -> None:
-    """Write ``README.md``, a line for each sentence of all results in ``folder``, those of earlier runs among them."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*/results.json"))]
+def front_page(found: Sequence[Mapping[str, Any]], setting: str) -> str:
+    """A page with a line for each sentence of ``found``, which :func:`read_results` returns."""
     claims = [(document, claim) for document in found for claim in document["claims"]]
     count = {verdict: sum(claim["agrees"] is verdict for _, claim in claims) for verdict in _VERDICTS}
-    setting = found[0]["setting"] if found else folder.name
     lines = [
         f"# What was found: the {setting} setting",
         "",
@@ -140,11 +187,12 @@ def write_front_page(folder: Path) -> None:
             claim["evidence"],
         )
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    (folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return "\n".join(lines) + "\n"
 
 
-def _page(outcome: Outcome, command: str, measured_on: dict[str, Any], seconds: float) -> str:
-    lines = [f"# {outcome.title}", "", f"    {command}", "", outcome.what, ""]
+def page(document: Mapping[str, Any], outcome: Outcome) -> str:
+    """The page of an experiment."""
+    lines = [f"# {outcome.title}", "", f"    {document['command']}", "", outcome.what, ""]
     lines += _table(outcome.header, outcome.rows)
     lines += ["", f"![{outcome.title}](chart.svg)", ""]
     for heading, verdict in (("What agrees", True), ("What does not", False), ("What cannot be told", None)):
@@ -157,8 +205,12 @@ def _page(outcome: Outcome, command: str, measured_on: dict[str, Any], seconds: 
             lines.append("")
     for detail in outcome.details:
         lines += [f"## {detail.heading}", "", *_table(detail.header, detail.rows), ""]
+    measured_on = document["machine"]
     packages = ", ".join(f"{name} {value}" for name, value in measured_on.items() if name != "device")
-    lines.append(f"Measured in {seconds:.0f} s on {measured_on['device']}; {packages}.")
+    taken = f"{document['seconds']:.0f} s"
+    if "processor_seconds" in document:
+        taken += f" (its trainings took {document['processor_seconds']:.0f} s of processor time)"
+    lines.append(f"Measured in {taken} on {measured_on['device']}; {packages}.")
     return "\n".join(lines) + "\n"
 
 

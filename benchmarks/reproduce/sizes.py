@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from outcome import Claim, Outcome
+from outcome import Claim, Experiment, Outcome
 
 import sift_onnx
 from sift_onnx.analysis.cost import product_macs
@@ -20,7 +20,7 @@ from sift_onnx.models.export import export
 from sift_onnx.passes import Doped, Factorized, Parallel, Pass, Wide
 from sift_onnx.passes.wide import WidePlan
 
-__all__ = ["table_1", "table_14", "table_15"]
+__all__ = ["TABLE_1", "TABLE_14", "TABLE_15"]
 
 SPARSITIES = ("0.5", "0.75", "0.9")
 LAYER = "h.0.mlp.c_fc.weight"
@@ -37,18 +37,20 @@ def _exported(name: str, layers: int | None = None) -> Iterator[Model]:
         yield Model.load(path)
 
 
-def table_1() -> Outcome:
-    """How many weights are under masks."""
-    members: tuple[tuple[str, str, Callable[[str], Pass], Callable[[Fraction, int, int], Fraction]], ...] = (
-        ("Wide", "k² · Din · Dout", lambda s: Wide(s, budget="layer"), lambda k, i, o: k * i * o),
-        ("Parallel", "k · Din · Dout", Parallel, lambda k, i, o: k * i * o),
-        ("Factorized", "d · (Din + Dout)", Factorized, lambda k, i, o: k * i * o),
-        ("Doped", "Din · Dout", Doped, lambda k, i, o: Fraction(i * o)),
-    )
-    rows, values, ratios = [], {}, []
+# Member, its formula, the pass, and the formula as a function of k, Din and Dout.
+_MEMBERS: tuple[tuple[str, str, Callable[[str], Pass], Callable[[Fraction, int, int], Fraction]], ...] = (
+    ("Wide", "k² · Din · Dout", lambda s: Wide(s, budget="layer"), lambda k, i, o: k * i * o),
+    ("Parallel", "k · Din · Dout", Parallel, lambda k, i, o: k * i * o),
+    ("Factorized", "d · (Din + Dout)", Factorized, lambda k, i, o: k * i * o),
+    ("Doped", "Din · Dout", Doped, lambda k, i, o: Fraction(i * o)),
+)
+
+
+def _count_masked() -> dict[str, Any]:
+    values = {}
     with _exported("gpt3-small", layers=2) as model:
         inputs, outputs = next(layer.shape for layer in sift_onnx.inspect(model).layers if layer.name == LAYER)
-        for member, formula, pass_of, expected in members:
+        for member, _, pass_of, expected in _MEMBERS:
             for sparsity in SPARSITIES:
                 result = pass_of(sparsity)(model)
                 masks = sift_onnx.masks(result.model)
@@ -57,18 +59,18 @@ def table_1() -> Outcome:
                 found = sum(masks[name].size for name in names if name in masks)
                 # Table 1's k of Wide is sqrt(1 / (1 - s)), squared; d of Factorized is k * Din * Dout / (Din + Dout).
                 said = expected(1 / (1 - Fraction(sparsity)), inputs, outputs)
-                ratios.append(float(found / said))
-                rows.append(
-                    [
-                        member,
-                        f"{float(sparsity):.0%}",
-                        formula,
-                        f"{float(said):,.0f}",
-                        f"{found:,}",
-                        f"{ratios[-1]:.4f}",
-                    ]
-                )
                 values[f"{member} {sparsity}"] = {"formula": float(said), "found": found}
+    return values
+
+
+def _tell_table_1(values: dict[str, Any]) -> Outcome:
+    rows, ratios = [], []
+    for member, formula, _, _ in _MEMBERS:
+        for sparsity in SPARSITIES:
+            said, found = values[f"{member} {sparsity}"]["formula"], values[f"{member} {sparsity}"]["found"]
+            ratios.append(found / said)
+            figures = (f"{said:,.0f}", f"{found:,}", f"{ratios[-1]:.4f}")
+            rows.append([member, f"{float(sparsity):.0%}", formula, *figures])
     claims = [
         Claim(
             "The search space of each member is that of the formula, up to the rounding of sizes to whole numbers.",
@@ -81,9 +83,11 @@ def table_1() -> Outcome:
         "counted in the transformed graph."
     )
     header = ("member", "sparsity", "formula", "by the formula", "in the graph", "ratio")
-    return Outcome(
-        "table1", "Table 1: cardinality of the search space", what, header, rows, claims, values, _bars(rows)
-    )
+    return Outcome("table1", "Table 1: cardinality of the search space", what, header, rows, claims, _bars(rows))
+
+
+# How many weights are under masks.
+TABLE_1 = Experiment(_count_masked, _tell_table_1)
 
 
 def _bars(rows: Sequence[Sequence[str]]) -> Callable[[Any], None]:
@@ -127,22 +131,42 @@ def _heads(model: Model) -> int:
     return int(info.type.tensor_type.shape.dim[1].dim_value)
 
 
-def table_14() -> Outcome:
-    """Sizes of GPT-3 Small."""
-    published = {"": (12, 768, 3072, 12, 64), "0.5": (12, 1092, 4344, 12, 64), "0.75": (12, 1536, 6144, 12, 64)}
-    rows, values, found = [], {}, {}
+# Layers, width, feed-forward width, heads and features of a head, by sparsity.
+_PUBLISHED_SIZES = {
+    "": (12, 768, 3072, 12, 64),
+    "0.5": (12, 1092, 4344, 12, 64),
+    "0.75": (12, 1536, 6144, 12, 64),
+}
+
+
+def _model_name(sparsity: str) -> str:
+    return f"Sparse Wide {float(sparsity):.0%}" if sparsity else "dense"
+
+
+def _solve_sizes() -> dict[str, Any]:
+    values = {}
     # All layers are alike: two of them tell how many heads there are.
     with _exported("gpt3-small", layers=2) as model:
-        heads_of = {s: _heads(Wide(s, budget="layer")(model).model if s else model) for s in published}
+        heads_of = {s: _heads(Wide(s, budget="layer")(model).model if s else model) for s in _PUBLISHED_SIZES}
     with _exported("gpt3-small") as model:
-        for sparsity, said in published.items():
+        for sparsity, said in _PUBLISHED_SIZES.items():
             plan = Wide(sparsity or "0.5", budget="layer").plan(model)
-            sizes = _architecture(plan, heads_of[sparsity], after=bool(sparsity))
-            found[sparsity] = (sizes.layers, sizes.width, sizes.feed_forward, sizes.heads, sizes.width // sizes.heads)
-            name = f"Sparse Wide {float(sparsity):.0%}" if sparsity else "dense"
-            cells = zip(found[sparsity], said, strict=True)
-            rows.append([name, *(f"{ours} ({theirs})" for ours, theirs in cells)])
-            values[name] = {"found": found[sparsity], "paper": said}
+            own = _architecture(plan, heads_of[sparsity], after=bool(sparsity))
+            found = (own.layers, own.width, own.feed_forward, own.heads, own.width // own.heads)
+            values[_model_name(sparsity)] = {"found": found, "paper": said}
+    return values
+
+
+def _tell_table_14(values: dict[str, Any]) -> Outcome:
+    published = _PUBLISHED_SIZES
+    found = {sparsity: tuple(values[_model_name(sparsity)]["found"]) for sparsity in published}
+    rows = [
+        [
+            _model_name(sparsity),
+            *(f"{ours} ({theirs})" for ours, theirs in zip(found[sparsity], said, strict=True)),
+        ]
+        for sparsity, said in published.items()
+    ]
     same = all(found[s][:4] == published[s][:4] for s in published)
     heads = ", ".join(f"{found[s][4]} ({found[s][3]} of them are {found[s][1]} wide)" for s in published if s)
     claims = [
@@ -166,30 +190,39 @@ def table_14() -> Outcome:
         axis.set_xticks(range(len(rows)), [row[0] for row in rows])
         axis.legend()
 
-    return Outcome("table14", "Table 14: sizes of GPT-3 Small", what, header, rows, claims, values, draw)
+    return Outcome("table14", "Table 14: sizes of GPT-3 Small", what, header, rows, claims, draw)
 
 
-def table_15() -> Outcome:
-    """FLOPs of training GPT-3."""
+# Sizes of GPT-3 Small.
+TABLE_14 = Experiment(_solve_sizes, _tell_table_14)
+
+# FLOPs of a sequence, and exaFLOPs of the training.
+_PUBLISHED_FLOPS = {
+    "GPT-3 Small, dense": (8.763e11, 2.00),
+    "GPT-3 Small, Sparse Wide 50%": (1.029e12, 2.35),
+    "GPT-3 Medium, dense": (2.4845e12, 5.67),
+}
+
+
+def _count_flops() -> dict[str, Any]:
     with _exported("gpt3-small") as model:
         plan = Wide("0.5", budget="layer").plan(model)
-        small = {
-            "GPT-3 Small, dense": _flops(plan, after=False),
-            "GPT-3 Small, Sparse Wide 50%": _flops(plan, after=True),
-        }
+        small = (_flops(plan, after=False), _flops(plan, after=True))
     with _exported("gpt3-medium") as model:
         medium = _flops(Wide("0.5", budget="layer").plan(model), after=False)
-    found = small | {"GPT-3 Medium, dense": medium}
-    published = dict(zip(found, ((8.763e11, 2.00), (1.029e12, 2.35), (2.4845e12, 5.67)), strict=True))
-    rows, values = [], {}
-    for name, flops in found.items():
-        per_sequence, exa = published[name]
-        total = flops * SEQUENCES / 1e18
-        rows.append(
-            [name, f"{flops:.4g}", f"{per_sequence:.4g}", f"{flops / per_sequence:.4f}", f"{total:.2f}", f"{exa:.2f}"]
-        )
-        values[name] = {"flops": flops, "paper": per_sequence, "exaflops": total}
-    ratios = [flops / published[name][0] for name, flops in found.items()]
+    return {
+        name: {"flops": flops, "paper": said, "exaflops": flops * SEQUENCES / 1e18}
+        for (name, (said, _)), flops in zip(_PUBLISHED_FLOPS.items(), (*small, medium), strict=True)
+    }
+
+
+def _tell_table_15(values: dict[str, Any]) -> Outcome:
+    found = {name: entry["flops"] for name, entry in values.items()}
+    rows, ratios = [], []
+    for name, (said, exa) in _PUBLISHED_FLOPS.items():
+        ratios.append(found[name] / said)
+        totals = (f"{values[name]['exaflops']:.2f}", f"{exa:.2f}")
+        rows.append([name, f"{found[name]:.4g}", f"{said:.4g}", f"{ratios[-1]:.4f}", *totals])
     growth = found["GPT-3 Small, Sparse Wide 50%"] / found["GPT-3 Small, dense"]
     claims = [
         Claim(
@@ -213,13 +246,21 @@ def table_15() -> Outcome:
         axis = figure.subplots()
         axis.bar(range(len(found)), [flops / 1e12 for flops in found.values()], 0.5, label="here")
         axis.plot(
-            range(len(found)), [said[0] / 1e12 for said in published.values()], "k_", markersize=40, label="paper"
+            range(len(found)),
+            [said / 1e12 for said, _ in _PUBLISHED_FLOPS.values()],
+            "k_",
+            markersize=40,
+            label="paper",
         )
         axis.set_xticks(range(len(found)), list(found))
         axis.set_ylabel("teraFLOPs of a sequence")
         axis.legend()
 
-    return Outcome("table15", "Table 15: FLOPs of training GPT-3", what, header, rows, claims, values, draw)
+    return Outcome("table15", "Table 15: FLOPs of training GPT-3", what, header, rows, claims, draw)
+
+
+# FLOPs of training GPT-3.
+TABLE_15 = Experiment(_count_flops, _tell_table_15)
 
 
 def _flops(plan: WidePlan, *, after: bool) -> int:

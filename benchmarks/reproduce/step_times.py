@@ -39,7 +39,8 @@ def step_times(setting: str, networks: list[dict[str, Any]], rounds: int) -> lis
 
     Args:
         setting: a key of ``SETTINGS``.
-        networks: ``transform``, ``algorithm`` and ``width`` of each, as :func:`images.train_images` takes them.
+        networks: ``transform``, ``algorithm`` and ``width`` of each, and ``network`` where it is not the setting's own,
+            as :func:`images.train_images` takes them.
         rounds: that count.
 
     Returns:
@@ -51,7 +52,8 @@ def step_times(setting: str, networks: list[dict[str, Any]], rounds: int) -> lis
     runs: list[_Forms] = []
     with tempfile.TemporaryDirectory() as folder:
         for network in networks:
-            path = make_model(setting, network["transform"], network["width"], 0, Path(folder))
+            name = network.get("network", "")
+            path = make_model(setting, network["transform"], network["width"], 0, Path(folder), name)
             if network["transform"]:
                 pattern = network["transform"].get("pattern")
                 recipe = mask_recipe(setting, network["algorithm"], pattern, _STEPS)

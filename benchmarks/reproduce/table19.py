@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from compare import Difference, mean_and_spread, verdict
 from jobs import Jobs
-from outcome import Claim, Outcome
+from outcome import Claim, Experiment, Outcome
 from text import SETTINGS, fine_tune, pre_train
 
 __all__ = ["table_19"]
@@ -18,8 +19,20 @@ TUNING_SEED = 1000
 PAPER = {("", False): 15.9, ("0.5", False): 15.6, ("0.75", False): 16.0, ("0.5", True): 15.1, ("0.75", True): 14.6}
 
 
-def table_19(setting: str, device: str, jobs: Jobs) -> Outcome:
+# Sparsity of the pre-training, and whether all weights are tuned.
+WAYS = [("", False), *((s, dense) for s in SPARSITIES for dense in (False, True))]
+
+
+def _way_name(way: tuple[str, bool]) -> str:
+    return f"{way[0] or 'dense'} {'dense' if way[1] else 'sparse'}"
+
+
+def table_19(setting: str, device: str, jobs: Jobs) -> Experiment:
     """Perplexities of all stages."""
+    return Experiment(partial(_train, setting, device, jobs), partial(_tell, setting))
+
+
+def _train(setting: str, device: str, jobs: Jobs) -> dict[str, Any]:
     chosen = SETTINGS[setting]
     kept = str(jobs.folder / "models")
 
@@ -39,22 +52,33 @@ def table_19(setting: str, device: str, jobs: Jobs) -> Outcome:
         return jobs.run(fine_tune, arguments, "Table 19, fine-tuning")
 
     models = ("", *SPARSITIES)
-    ways = [("", False), *((s, dense) for s in SPARSITIES for dense in (False, True))]
     pairs = [(s, rate) for s in models for rate in chosen.rates]
     tried = dict(zip(pairs, pre_trained(pairs, [TUNING_SEED]), strict=True))
     rates = {s: min(chosen.rates, key=lambda rate, s=s: tried[s, rate]["perplexity"]) for s in models}
-    trials = [(way, rate) for way in ways for rate in chosen.fine_rates]
+    trials = [(way, rate) for way in WAYS for rate in chosen.fine_rates]
     tuned = fine_tuned([(tried[s, rates[s]]["file"], d, rate, TUNING_SEED) for (s, d), rate in trials])
     scores = {trial: result["validation"] for trial, result in zip(trials, tuned, strict=True)}
-    fine_rates = {way: min(chosen.fine_rates, key=lambda rate, way=way: scores[way, rate]) for way in ways}
+    fine_rates = {way: min(chosen.fine_rates, key=lambda rate, way=way: scores[way, rate]) for way in WAYS}
 
     seeds = range(chosen.seeds)
     first = pre_trained([(s, rates[s]) for s in models], seeds)
     files = {(s, seed): first[i * len(seeds) + seed]["file"] for i, s in enumerate(models) for seed in seeds}
-    runs = [(files[s, seed], dense, fine_rates[s, dense], seed) for s, dense in ways for seed in seeds]
+    runs = [(files[s, seed], dense, fine_rates[s, dense], seed) for s, dense in WAYS for seed in seeds]
     results = iter(fine_tuned(runs))
-    found = {way: [next(results)["test"] for _ in seeds] for way in ways}
+    found = {way: [next(results)["test"] for _ in seeds] for way in WAYS}
     before = {s: [first[i * len(seeds) + seed]["perplexity"] for seed in seeds] for i, s in enumerate(models)}
+    return {
+        "pre_training": before,
+        "test": {_way_name(way): own for way, own in found.items()},
+        "rates": rates,
+        "fine_tuning_rates": {_way_name(way): rate for way, rate in fine_rates.items()},
+    }
+
+
+def _tell(setting: str, values: dict[str, Any]) -> Outcome:
+    chosen = SETTINGS[setting]
+    before = values["pre_training"]
+    found = {way: values["test"][_way_name(way)] for way in WAYS}
 
     def differences(pairs: dict[str, tuple[tuple[str, bool], tuple[str, bool]]]) -> tuple[list[bool | None], str]:
         all_of = {label: Difference.of(found[b], found[a]) for label, (a, b) in pairs.items()}
@@ -102,21 +126,13 @@ def table_19(setting: str, device: str, jobs: Jobs) -> Outcome:
         "for GPT-3 Small."
     )
     header = ("model", "pre-training text", "sparse fine-tuning", "dense fine-tuning")
-    values = {
-        "pre_training": before,
-        "test": {f"{s or 'dense'} {'dense' if d else 'sparse'}": found[s, d] for s, d in ways},
-        "rates": rates,
-        "fine_tuning_rates": {
-            f"{s or 'dense'} {'dense' if d else 'sparse'}": rate for (s, d), rate in fine_rates.items()
-        },
-    }
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        labels = ["dense", *(f"{float(s):.0%}, {'dense' if d else 'sparse'} fine-tuning" for s, d in ways[1:])]
+        labels = ["dense", *(f"{float(s):.0%}, {'dense' if d else 'sparse'} fine-tuning" for s, d in WAYS[1:])]
         means = [statistics.mean(values) for values in found.values()]
         spreads = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in found.values()]
-        colors = ["0.5", *("C2" if dense else "C0" for _, dense in ways[1:])]
+        colors = ["0.5", *("C2" if dense else "C0" for _, dense in WAYS[1:])]
         for number, color in enumerate(colors):
             axis.errorbar(number, means[number], spreads[number], fmt="o", color=color, capsize=4)
         axis.set_xticks(range(len(means)), labels)
@@ -124,4 +140,4 @@ def table_19(setting: str, device: str, jobs: Jobs) -> Outcome:
         axis.grid(axis="y", alpha=0.3)
 
     title = "Table 19: sparse pre-training, dense fine-tuning"
-    return Outcome("table19", title, what, header, rows, claims, values, draw)
+    return Outcome("table19", title, what, header, rows, claims, draw)

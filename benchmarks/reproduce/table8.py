@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
 from typing import Any
 
 from compare import Difference, mean_and_spread
 from jobs import Jobs
-from outcome import Claim, Outcome
+from outcome import Claim, Experiment, Outcome
 from text import SETTINGS, pre_train
 
 __all__ = ["table_8"]
@@ -24,8 +25,12 @@ MODELS = {
 }
 
 
-def table_8(setting: str, device: str, jobs: Jobs) -> Outcome:
+def table_8(setting: str, device: str, jobs: Jobs) -> Experiment:
     """Perplexities after pre-training, all with the learning rate that suits the dense model."""
+    return Experiment(partial(_train, setting, device, jobs), partial(_tell, setting))
+
+
+def _train(setting: str, device: str, jobs: Jobs) -> dict[str, Any]:
     chosen = SETTINGS[setting]
     kept = str(jobs.folder / "models")
 
@@ -40,8 +45,13 @@ def table_8(setting: str, device: str, jobs: Jobs) -> Outcome:
     seeds = range(100, 100 + chosen.seeds)
     runs = iter(jobs.run(pre_train, [job(name, rate, seed) for name in MODELS for seed in seeds], "Table 8"))
     found = {name: [next(runs) for _ in seeds] for name in MODELS}
-    perplexities = {name: [run["test"] for run in own] for name, own in found.items()}
     macs = {name: own[0]["macs"] for name, own in found.items()}
+    return {"rate": rate, "macs": macs, "test": {name: [run["test"] for run in own] for name, own in found.items()}}
+
+
+def _tell(setting: str, values: dict[str, Any]) -> Outcome:
+    chosen = SETTINGS[setting]
+    rate, macs, perplexities = values["rate"], values["macs"], values["test"]
 
     def claim(text: str, better: str, worse: str) -> Claim:
         difference = Difference.of(perplexities[worse], perplexities[better])
@@ -68,7 +78,6 @@ def table_8(setting: str, device: str, jobs: Jobs) -> Outcome:
         f"rate that is best for the dense model on validation text, {rate:g}. Perplexity of the next byte of test "
         f"text, mean ± standard deviation over {chosen.seeds} seeds; in brackets the paper's, of WikiText-103's tokens."
     )
-    values = {"rate": rate, "macs": macs, "test": perplexities}
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
@@ -85,4 +94,4 @@ def table_8(setting: str, device: str, jobs: Jobs) -> Outcome:
         axis.grid(alpha=0.3)
 
     header = ("model", "multiply-accumulates", "test perplexity")
-    return Outcome("table8", "Table 8: a GPT, pre-trained", what, header, rows, claims, values, draw)
+    return Outcome("table8", "Table 8: a GPT, pre-trained", what, header, rows, claims, draw)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from compare import Difference, mean_and_spread
 from jobs import Jobs
-from outcome import Claim, Detail, Outcome
+from outcome import Claim, Detail, Experiment, Outcome
 from step_times import text_step_times
 from text import SETTINGS, pre_train
 
@@ -67,8 +68,12 @@ def best_dense(
     return min(within, key=lambda run: statistics.mean(perplexities[run]))
 
 
-def text_seconds(setting: str, device: str, jobs: Jobs) -> Outcome:
+def text_seconds(setting: str, device: str, jobs: Jobs) -> Experiment:
     """Time steps, train, and compare."""
+    return Experiment(partial(_train, setting, device, jobs), partial(_tell, setting))
+
+
+def _train(setting: str, device: str, jobs: Jobs) -> dict[str, Any]:
     chosen = SETTINGS[setting]
     timed = [*(TextRun(scale=scale) for scale in SCALES), *(TextRun(s) for s in SPARSITIES)]
     models = [{"sparsity": run.sparsity, "scale": run.scale, "budget": BUDGET} for run in timed]
@@ -93,10 +98,29 @@ def text_seconds(setting: str, device: str, jobs: Jobs) -> Outcome:
         jobs.run(pre_train, [job(run, rate, seed) for run in runs for seed in seeds], "A GPT at equal seconds")
     )
     trained = {run: [next(results) for _ in seeds] for run in runs}
-    perplexities = {run: [one["test"] for one in own] for run, own in trained.items()}
     ms = {run: times[TextRun(run.sparsity, run.scale)]["ms"] for run in runs}
-    seconds = {run: ms[run] * round(run.length * chosen.pre_training) / 1e3 for run in runs}
+    return {
+        "rate": rate,
+        "runs": [
+            {
+                "label": run.label,
+                **asdict(run),
+                "macs": own[0]["macs"],
+                "ms": ms[run],
+                "seconds": ms[run] * round(run.length * chosen.pre_training) / 1e3,
+                "test": [one["test"] for one in own],
+            }
+            for run, own in trained.items()
+        ],
+        "times": [{"label": run.label, **own} for run, own in times.items()],
+    }
 
+
+def _tell(setting: str, values: dict[str, Any]) -> Outcome:
+    chosen, rate = SETTINGS[setting], values["rate"]
+    entries = {TextRun(entry["sparsity"], entry["scale"], entry["length"]): entry for entry in values["runs"]}
+    perplexities = {run: entry["test"] for run, entry in entries.items()}
+    seconds = {run: entry["seconds"] for run, entry in entries.items()}
     claims = []
     for s in SPARSITIES:
         run = TextRun(s)
@@ -116,12 +140,12 @@ def text_seconds(setting: str, device: str, jobs: Jobs) -> Outcome:
     rows = [
         [
             run.label,
-            f"{own[0]['macs']:,}",
-            f"{ms[run]:.1f}",
+            f"{entry['macs']:,}",
+            f"{entry['ms']:.1f}",
             f"{seconds[run]:.1f}",
             mean_and_spread(perplexities[run], 3),
         ]
-        for run, own in trained.items()
+        for run, entry in entries.items()
     ]
     what = (
         f"{chosen.data[0].upper()}{chosen.data[1:]}. The pre-training alone: {chosen.pre_training} steps of "
@@ -135,22 +159,14 @@ def text_seconds(setting: str, device: str, jobs: Jobs) -> Outcome:
     )
     details = [
         [
-            run.label,
+            own["label"],
             f"{own['ms']:.1f} ({own['spread'][0]:.1f} to {own['spread'][1]:.1f})",
             *(f"{part:.1f}" for part in own["phases"].values()),
             ", ".join(f"{name} {share:.0%}" for name, share in own["operations"]),
         ]
-        for run, own in times.items()
+        for own in values["times"]
     ]
     header = ("", "ms of a step (rounds)", "forward", "backward", "optimizer and masks", "of it, by torch's profiler")
-    values = {
-        "rate": rate,
-        "runs": [
-            {"label": run.label, **asdict(run), "seconds": seconds[run], "test": own}
-            for run, own in perplexities.items()
-        ],
-        "times": [{"label": run.label, **own} for run, own in times.items()],
-    }
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
@@ -167,4 +183,4 @@ def text_seconds(setting: str, device: str, jobs: Jobs) -> Outcome:
     title = "A GPT at equal seconds: beyond the paper"
     table = ("model", "multiply-accumulates", "ms of a step", "seconds of training", "test perplexity")
     detail = Detail("Where the time of a step goes", header, details)
-    return Outcome("text-seconds", title, what, table, rows, claims, values, draw, (detail,))
+    return Outcome("text-seconds", title, what, table, rows, claims, draw, (detail,))

@@ -85,11 +85,13 @@ def _accuracy(documents: Sequence[Document[TrainReport]]) -> Iterator[Answer]:
     if of_dense == of_best:
         runs = f"means of {of_best} runs each" if of_best > 1 else "one run each"
     chosen = f", the best of {rivals} with masks" if rivals > 1 else ""
+    equal = dense.steps == best.steps
+    steps = f"{dense.steps:,} steps each" if equal else f"{best.steps:,} and {dense.steps:,} steps"
     yield Answer(
         topic="accuracy",
         figure=f"{100 * (best.mean - dense.mean):+.2f} points",
         detail=(
-            f"{best.name}: {best.mean:.2%}{chosen}; {dense.name}: {dense.mean:.2%}. {dense.steps:,} steps each, "
+            f"{best.name}: {best.mean:.2%}{chosen}; {dense.name}: {dense.mean:.2%}. {steps}, "
             f"{best.cost:,} and {dense.cost:,} MACs per example; {runs}."
         ),
     )

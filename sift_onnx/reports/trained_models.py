@@ -91,14 +91,18 @@ def same_cost(groups: Sequence[Group]) -> bool:
 
 
 def best_gain(groups: Sequence[Group]) -> tuple[Group, Group] | None:
-    """A dense model and the best one with masks at its cost and its steps, where they differ most."""
-    pairs = [
-        (dense, sparse)
-        for dense in groups
-        for sparse in groups
-        if dense.dense
-        and not sparse.dense
-        and dense.steps == sparse.steps
-        and abs(sparse.cost / dense.cost - 1) <= _SAME_COST
-    ]
+    """A dense model and one with masks at its cost, where they differ most.
+
+    Each model with masks is compared with the best dense one that was trained for as many steps or more: a dense model
+    may have been given the seconds that sparse steps take.
+    """
+    pairs = []
+    for sparse in groups:
+        rivals = [
+            dense
+            for dense in groups
+            if dense.dense and dense.steps >= sparse.steps and abs(sparse.cost / dense.cost - 1) <= _SAME_COST
+        ]
+        if rivals and not sparse.dense:
+            pairs.append((max(rivals, key=lambda dense: dense.mean), sparse))
     return max(pairs, key=lambda pair: pair[1].mean - pair[0].mean, default=None)

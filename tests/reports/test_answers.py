@@ -100,6 +100,9 @@ def test_the_best_gain_is_the_largest_difference() -> None:
     gain = best_gain(groups)
     assert gain is not None
     assert (gain[0].name, gain[1].name) == ("a", "c")
+    # What a dense model reaches with more steps is what counts; one with fewer is no rival.
+    more = [*groups, Group("longer", 100, True, 9, (0.65,)), Group("shorter", 100, True, 4, (0.9,))]
+    assert [group.name for group in best_gain(more) or ()] == ["longer", "c"]
 
 
 def test_an_evaluation_says_how_far_a_model_is_from_the_baseline_once_for_back_ends_that_agree() -> None:
