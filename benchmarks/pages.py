@@ -41,9 +41,15 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
-def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a file of results, with a line for each row, so that a difference shows which one changed."""
-    head = json.dumps(origin() | {"rows": []}, indent=1, ensure_ascii=False)
+def write(path: Path, rows: Sequence[Mapping[str, Any]], of: Mapping[str, Any] | None = None) -> None:
+    """Write a file of results, with a line for each row, so that a difference shows which one changed.
+
+    Args:
+        path: of the file.
+        rows: its figures.
+        of: what :func:`origin` said when most of them were measured; now, by default.
+    """
+    head = json.dumps((origin() if of is None else dict(of)) | {"rows": []}, indent=1, ensure_ascii=False)
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     path.write_text(head.replace('"rows": []', f'"rows": [\n{lines}\n ]') + "\n", encoding="utf-8")
 

@@ -188,6 +188,16 @@ class Benchmark:
             yield Row(f"ResNet-18 90%, batch 64, {what}", "masked", sizes[0] / sizes[1], *sizes, "MiB", bound)
 
 
+def write_rows(path: Path, rows: Sequence[dict[str, Any]], earlier: Mapping[str, Any] | None) -> None:
+    """Write rows in the place of those of an earlier run; where others stay, they say of which commit they are."""
+    if earlier is None:
+        pages.write(path, rows)
+        return
+    now = {(row["case"], row["against"]): row | {"commit": pages.commit()} for row in rows}
+    merged = [now.pop((row["case"], row["against"]), row) for row in earlier["rows"]]
+    pages.write(path, [*merged, *now.values()], {key: value for key, value in earlier.items() if key != "rows"})
+
+
 def main() -> None:
     """Measure, print the table, write the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -196,12 +206,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", action="store_true", help="run SparseLab and SparseProp as well")
     parser.add_argument("--folder", type=Path, help="where models are kept; a temporary folder by default")
-    parser.add_argument("--out", type=Path, help="rows as JSON")
+    parser.add_argument("--out", type=Path, help="rows as JSON; with --only, in the place of these rows in that file")
     options = parser.parse_args()
     for peer in (SPARSELAB, SPARSEPROP) if options.peers else ():
         if missing := missing_peer(peer):
             parser.exit(2, missing + "\n")
     torch.set_num_threads(options.threads)
+    earlier = pages.read(options.out) if options.only and options.out and options.out.exists() else None
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
@@ -213,7 +224,7 @@ def main() -> None:
                     print(f"{found.case} : {found.against}  {found.ratio:.3f}", flush=True)
                 # A run of an hour that is cut off keeps what it has found.
                 if options.out is not None:
-                    pages.write(options.out, [asdict(r) for r in rows])
+                    write_rows(options.out, [asdict(r) for r in rows], earlier)
                 # Modules hold each other; those of a batch of 64 leave no room for the next case's.
                 gc.collect()
     print(steps_table([asdict(r) for r in rows]))

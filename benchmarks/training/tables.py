@@ -69,5 +69,6 @@ def steps_table(rows: Sequence[Mapping[str, Any]]) -> str:
         bound = "" if row["at_most"] is None else f"{row['at_most']:g}"
         missed = "" if row["at_most"] is None or row["ratio"] <= row["at_most"] else " (missed)"
         figures = [f"{row[side]:.4g} {row['unit']}" for side in ("ours", "theirs")]
-        cells.append([row["case"], row["against"], f"{row['ratio']:.3f}", bound + missed, *figures])
+        case = f"{row['case']} (commit {row['commit']})" if "commit" in row else row["case"]
+        cells.append([case, row["against"], f"{row['ratio']:.3f}", bound + missed, *figures])
     return pages.table(["case", "against", "ratio", "at most", "ours", "theirs"], cells)
