@@ -20,7 +20,7 @@ from sift_onnx.backends.lowering.attention import (
 )
 from sift_onnx.backends.lowering.dims import Dims, product
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart
+from sift_onnx.backends.lowering.specs.decoding import NOTHING, CachedAttention, CacheNames, MaskPart
 
 __all__ = ["CachedMatch", "find_cached_attentions"]
 
@@ -138,7 +138,7 @@ def _of_operator(graph: GraphView, index: int) -> CachedMatch:
     if of_values != 1 or not isinstance(depth, int):
         raise NoMatch
     scale = of_keys * (attributes.get("scale") or depth**-0.5)
-    masks = (MaskPart(inputs[3]),) if inputs[3] else ()
+    masks = (MaskPart(inputs[3], NOTHING),) if inputs[3] else ()
     is_causal, ends = bool(attributes.get("is_causal")), inputs[6]
     if (is_causal and not ends) or (ends and not keys.starts):
         # Without an end, the first query would be of the first key, whatever the cache has.
@@ -146,7 +146,7 @@ def _of_operator(graph: GraphView, index: int) -> CachedMatch:
     softcap = attributes.get("softcap", 0.0)
     match = _Found(
         inputs[0], keys, values, masks, scale, index, {index}, is_turned=False, softcap=softcap, is_causal=is_causal,
-        ends=ends, is_operator=True,
+        ends=ends, is_operator=True, nan_to_zero=True,
     )  # fmt: skip
     return _checked(graph, match, index)
 

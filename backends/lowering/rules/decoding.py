@@ -9,7 +9,14 @@ import numpy as np
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, check_float
 from sift_onnx.backends.lowering.specs import ChannelScale, Elementwise, LayerNormalization, Range, Sliced
-from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
+from sift_onnx.backends.lowering.specs.decoding import (
+    NOTHING,
+    CachedAttention,
+    CacheNames,
+    MaskPart,
+    Rotated,
+    TableRows,
+)
 from sift_onnx.backends.lowering.weights import Floats
 from sift_onnx.operators.domains import is_standard
 
@@ -180,9 +187,9 @@ def attention(node: NodeView) -> tuple[Step, ...]:
     softcap = float(node.attribute("softcap", 0.0))
     spec = CachedAttention(
         heads, key_heads, depth, value_depth, scale, is_causal=is_causal, window=window, softcap=softcap,
-        is_parted=is_parted,
+        is_parted=is_parted, nan_to_zero=True,
     )  # fmt: skip
-    masks = (MaskPart(mask),) if mask else ()
+    masks = (MaskPart(mask, NOTHING),) if mask else ()
     cache = CacheNames(node.input(4), node.input(5), keys, values, masks)
     operands = tuple(node.input(position) for position in range(3))
     return (_made(node, spec, operands, output, cache),)

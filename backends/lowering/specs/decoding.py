@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 from sift_onnx.backends.lowering.dims import Dim
 from sift_onnx.backends.lowering.weights import Floats
 
-__all__ = ["CacheNames", "CachedAttention", "MaskPart", "Rotated", "TableRows"]
+__all__ = ["NOTHING", "CacheNames", "CachedAttention", "MaskPart", "Rotated", "TableRows"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,10 @@ class TableRows:
     tokens: Dim = 1
     total: str = ""
     name: str = ""
+
+
+# Added to scores by the operator Attention where a boolean is false: a query that sees nothing gets zeros.
+NOTHING = -math.inf
 
 
 @dataclass(frozen=True)

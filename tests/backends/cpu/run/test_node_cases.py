@@ -17,6 +17,7 @@ FAMILIES = (
     *("add", "averagepool", "batchnorm", "clip", "conv", "div", "dropout", "flatten", "gelu", "gemm"),
     *("globalaveragepool", "hardsigmoid", "hardswish", "identity", "leakyrelu", "matmul", "maxpool", "mul"),
     *("reduce_mean", "relu", "reshape", "sigmoid", "squeeze", "sub", "tanh"),
+    "attention_23_boolmask_fullymasked_row_nan_robustness",
 )
 
 
