@@ -20,7 +20,6 @@ from sift_onnx.backends.lowering.specs.quantized import (
     QuantizedMatmul,
     QuantizedMean,
 )
-from sift_onnx.backends.lowering.specs.recurrent import Recurrent
 from sift_onnx.backends.lowering.specs.result_dims import Spec, result_dims
 from sift_onnx.backends.lowering.specs.windows import Geometry, Pair, Pool
 
@@ -62,7 +61,6 @@ __all__ = [
     "QuantizedMatmul",
     "QuantizedMean",
     "Range",
-    "Recurrent",
     "Repeated",
     "Reshaped",
     "Rotated",
