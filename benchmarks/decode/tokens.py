@@ -71,7 +71,7 @@ class Way:
         self.nbytes = getattr(self._decoder.program, "weight_bytes", 0)
 
     def forget(self) -> None:
-        """Begin to count anew."""
+        """Restart the counts."""
         for times in (self.first, self.token, self.processor):
             times.clear()
 

@@ -174,7 +174,7 @@ def build_cached_attention(
 def _heads(
     spec: Attention | CachedAttention, sequences: int, tokens: int, channels: Sequence[tuple[int, int]]
 ) -> dict[str, Any]:
-    """What either attention is told of its operands."""
+    """The keywords that both attention kernels take."""
     queries, keys, values = channels if len(channels) > 1 else (*channels, (0, 0), (0, 0))
     return {
         "sequences": sequences, "tokens": tokens, "heads": spec.heads, "depth": spec.depth,

@@ -157,7 +157,7 @@ def quantized_activation(node: NodeView) -> Step:
 
 
 def quantized_concat(node: NodeView) -> tuple[Step, ...]:
-    """QLinearConcat: operands of another scale than the result's are quantized anew first."""
+    """QLinearConcat. An operand whose scale is not the result's is requantized first."""
     y = _quantization(node, 0, 1)
     positions = range(2, len(node.proto.input), 3)
     names = [node.input(position) for position in positions]

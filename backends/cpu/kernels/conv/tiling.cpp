@@ -18,8 +18,8 @@ constexpr std::int64_t kMostBlocks = 14;
 // Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
 constexpr std::int64_t kMostGeneratedBlocks = 28;
 constexpr std::int64_t kMostBlocksFromMemory = 56;
-// Tiles of up to so many blocks share the lists of a layer of one tap, in slices whose panel would be full at two: a
-// panel of three hardly misses the cache, and one block ends its lists more often.
+// Tiles of up to kSharedBlocks blocks share the lists of a 1x1 layer. The slices of these lists fill the panel at
+// kFullBlocks blocks: three blocks hardly miss the cache, and one block ends its lists more often.
 constexpr std::int64_t kSharedBlocks = 3;
 constexpr std::int64_t kFullBlocks = 2;
 

@@ -35,8 +35,8 @@ struct WindowArgs {
   std::ptrdiff_t ahead_pitch;  // floats from one of them to the next
   Activation activation;
   bool non_temporal;  // stores of whole blocks; all places are aligned then
-  // 3 or 5, up to `largest_square`: of weighted sums whose taps are so many neighbours in so many rows, `row_step`
-  // apart, all of them active. Else 0.
+  // The side of a square window, 3 or 5 and at most `largest_square`, for weighted sums in which every tap of the
+  // square is active. Its rows are `row_step` apart. Otherwise 0.
   std::int64_t square;
 };
 

@@ -133,8 +133,8 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
 // Rows of weights that all rows of x are multiplied by before the next.
 inline constexpr std::int64_t kRowsAtOnce = 32;
 
-// Eight rows of x at a time, for up to kRowsAtOnce rows of weights: values are spread half as often. So many words of x
-// at a time as stay in the first-level cache.
+// Eight rows of x at a time, for up to kRowsAtOnce rows of weights: values are expanded half as often. As many words
+// of x are taken at a time as stay in the first-level cache.
 template <ValueType Type, bool Masked>
 void multiply_eight(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
   constexpr int kCount = 8;
