@@ -138,8 +138,7 @@ class Trials:
         outputs, shapes = self.kernels.run_shaped(feeds)
         first = self._clock() - start
         estimate = self._estimate(shapes)
-        # An estimate alone is not believed where what was measured, packing included, does not bear it out.
-        if is_certain(estimate) and first <= estimate.onnxruntime:
+        if is_certain(estimate, first):
             return Verdict(KERNELS), outputs
         outputs, seconds = self._timed(self.kernels, feeds)
         own = min(first, seconds)

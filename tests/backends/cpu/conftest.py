@@ -8,7 +8,7 @@ from sift_onnx.backends.cpu.run import opening, trials
 def nothing_is_timed(monkeypatch):
     """What a test runs in kernels must not go to onnxruntime because that was faster."""
     for module in (opening, trials):
-        monkeypatch.setattr(module, "is_certain", lambda _: True)
+        monkeypatch.setattr(module, "is_certain", lambda *_: True)
 
 
 @pytest.fixture

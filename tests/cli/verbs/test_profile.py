@@ -15,7 +15,7 @@ from sift_onnx.cli import main
 @pytest.fixture(autouse=True)
 def nothing_is_timed(monkeypatch):
     for module in (opening, trials):
-        monkeypatch.setattr(module, "is_certain", lambda _: True)
+        monkeypatch.setattr(module, "is_certain", lambda *_: True)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_table_and_the_reasons(path):
 
 def test_what_was_timed_is_said_with_the_reasons(path, monkeypatch):
     for module in (opening, trials):
-        monkeypatch.setattr(module, "is_certain", lambda _: False)
+        monkeypatch.setattr(module, "is_certain", lambda *_: False)
     reasons = {
         placement["name"]: placement["reason"]
         for placement in json.loads(run(path, "--threads", 1, "--json", "-").stdout)["placements"]

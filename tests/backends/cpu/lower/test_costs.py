@@ -139,6 +139,8 @@ def test_a_plan_in_parts_pays_for_its_turns():
 def test_certain_is_what_stays_faster_when_the_estimate_is_off():
     assert is_certain(Estimate(0.9, 2.0))
     assert not is_certain(Estimate(1.1, 2.0))
+    assert is_certain(Estimate(0.9, 2.0), measured=2.0)
+    assert not is_certain(Estimate(0.9, 2.0), measured=2.1)
 
 
 class TestRegions:

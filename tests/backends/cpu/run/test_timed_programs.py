@@ -34,7 +34,7 @@ class Clock:
         self.now, self.region, self.session = 0.0, region, session
         monkeypatch.setattr(plan, "why_not_profitable", lambda *_: "")
         for module in (opening, trials):
-            monkeypatch.setattr(module, "is_certain", lambda _: False)
+            monkeypatch.setattr(module, "is_certain", lambda *_: False)
         monkeypatch.setattr(opening, "clock_of", lambda _: lambda: self.now)
         monkeypatch.setattr(RegionProgram, "run", self._taking("region", RegionProgram.run))
         monkeypatch.setattr(OnnxRuntimeProgram, "_run", self._taking("session", OnnxRuntimeProgram._run))
@@ -95,7 +95,7 @@ def test_a_file_that_has_changed_is_not_opened(slow_kernels, net, tmp_path, monk
     onnx.save(net.model(), path)
     assert CpuProgram(path, ONE_THREAD).run(net.feeds)
     # Where a session is opened only once requests have come.
-    monkeypatch.setattr(opening, "is_certain", lambda _: True)
+    monkeypatch.setattr(opening, "is_certain", lambda *_: True)
     made = CpuProgram(path, ONE_THREAD)
     other = CpuProgram(path, ONE_THREAD)
     made.run(net.feeds)
@@ -107,7 +107,7 @@ def test_a_file_that_has_changed_is_not_opened(slow_kernels, net, tmp_path, monk
 
 
 def test_a_model_from_memory_is_not_held_where_the_kernels_look_faster(slow_kernels, net, monkeypatch):
-    monkeypatch.setattr(opening, "is_certain", lambda _: True)
+    monkeypatch.setattr(opening, "is_certain", lambda *_: True)
     made = CpuProgram(net.model(), ONE_THREAD)
     made.run(net.feeds)
     assert set(places(made).values()) == {"kernels"}
@@ -133,7 +133,7 @@ def test_regions_that_may_pay_stay_only_where_they_are_timed(monkeypatch, net):
         return "" if setting.slack > 1 else "slower"
 
     monkeypatch.setattr(plan, "why_not_profitable", why_not_profitable)
-    monkeypatch.setattr(trials, "is_certain", lambda _: True)
+    monkeypatch.setattr(trials, "is_certain", lambda *_: True)
     assert "kernels" in places(CpuProgram(net.model(), ONE_THREAD)).values()
     assert slacks == [1.0, 2.0]
     exact = CpuProgram(net.model(), CompileOptions(threads=1, deterministic=True))
