@@ -196,7 +196,8 @@ class AxisAnalysis:
         derived: tensors that are made from constants only, initializers included; not what is looked up in embeddings.
         unscaled: products over a growing axis without a factor that follows it.
         attention: which part of an attention width grows, see :data:`AttentionGrowth`.
-        whole_groups: whether normalizations get more groups, in place of wider ones.
+        whole_groups: whether normalizations get more groups, in place of wider ones, and attention between features more
+            heads.
         head_splits: nodes that split a width into heads, where they have to be distinguished.
         order: the nodes in the order they were analysed; node indices refer to it.
         inputs: the shapes of the graph's inputs that sizes are of.

@@ -135,6 +135,29 @@ def projecting_operator(net: Net, x: str) -> str:
     return net.op("Attention", x, weight, bias(net, 3 * WIDTH), num_heads=HEADS, domain=MICROSOFT)
 
 
+def between_features(net: Net, x: str) -> str:
+    """As in XCiT: features of a head attend to each other."""
+    q, k, v = (parted(net, h, perm=(0, 2, 3, 1)) for h in projections(net, x))
+    lengths = (net.op("Max", net.op("ReduceL2", h, net.constant([-1])), net.constant(1e-6)) for h in (q, k))
+    q, k = (net.op("Div", h, length) for h, length in zip((q, k), lengths, strict=True))
+    scores = net.op("MatMul", q, net.op("Transpose", k, perm=[0, 1, 3, 2]))
+    y = net.op("MatMul", net.op("Softmax", net.op("Mul", scores, around_one(net, HEADS, 1, 1)), axis=-1), v)
+    return net.op("Reshape", net.op("Transpose", y, perm=[0, 3, 1, 2]), net.constant([0, LENGTH, WIDTH]))
+
+
+def linear_with_shares(net: Net, x: str) -> str:
+    """Queries are shares of the features of a head, keys shares of the positions (Shen et al., 2021)."""
+    q, k, v = projections(net, x)
+    q, k = net.op("Softmax", parted(net, q), axis=-1), net.op("Softmax", parted(net, k, perm=(0, 2, 3, 1)), axis=-1)
+    y = net.op("MatMul", q, net.op("MatMul", k, parted(net, v)))
+    return net.op("Reshape", net.op("Transpose", y, perm=[0, 2, 1, 3]), net.constant([0, LENGTH, WIDTH]))
+
+
+def operator_between_features(net: Net, x: str) -> str:
+    y = net.op("Attention", *(parted(net, h, perm=(0, 2, 3, 1)) for h in projections(net, x)))
+    return net.op("Reshape", net.op("Transpose", y, perm=[0, 3, 1, 2]), net.constant([0, LENGTH, WIDTH]))
+
+
 ATTENTIONS = [
     separate,
     in_one_split,
@@ -151,6 +174,9 @@ ATTENTIONS = [
     operator_of_onnxruntime,
     operator_without_bias,
     projecting_operator,
+    between_features,
+    linear_with_shares,
+    operator_between_features,
 ]
 
 
