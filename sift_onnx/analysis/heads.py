@@ -12,16 +12,16 @@ from sift_onnx.operators.traits import MOVING
 
 __all__ = ["head_splits", "splits_of_compared_features"]
 
-# Operators around a product that move or scale what they are given.
+# Operators around a product that move, scale or normalize what they are given.
 _PASSED = MOVING | {
-    *("Add", "Cast", "Div", "LayerNormalization", "Mul", "Neg", "RMSNormalization", "RotaryEmbedding"),
+    *("Add", "Cast", "Div", "LayerNormalization", "Mul", "Neg", "RMSNormalization", "RotaryEmbedding", "Softmax"),
 }
 
 
 def head_splits(analysis: AxisAnalysis) -> frozenset[int]:
     """Indices of the Reshape nodes that split a growing width on its way into a product of activations."""
     nodes = (analysis.order[product.index] for product in analysis.products)
-    return frozenset(_splits_before(analysis, nodes, _PASSED))
+    return frozenset(_splits_before(analysis, nodes))
 
 
 def splits_of_compared_features(analysis: AxisAnalysis) -> frozenset[int]:
@@ -36,8 +36,7 @@ def splits_of_compared_features(analysis: AxisAnalysis) -> frozenset[int]:
         if not _normalizes_features(analysis, node):
             continue
         readers = (analysis.order[index] for index in _products_behind(analysis, node, products))
-        through = _PASSED | {"Softmax"}
-        found |= _splits_before(analysis, [node, *readers], through, products)
+        found |= _splits_before(analysis, [node, *readers], products)
     return frozenset(index for index in found if _has_heads(analysis, analysis.order[index]))
 
 
@@ -67,10 +66,8 @@ def _products_behind(analysis: AxisAnalysis, softmax: gs.Node, products: Set[int
             seen.add(index)
 
 
-def _splits_before(
-    analysis: AxisAnalysis, nodes: Iterable[gs.Node], passed: Set[str], products: Set[int] = frozenset()
-) -> set[int]:
-    """The splits of a growing width before ``nodes``, behind operators that are ``passed``, and ``products``."""
+def _splits_before(analysis: AxisAnalysis, nodes: Iterable[gs.Node], products: Set[int] = frozenset()) -> set[int]:
+    """The splits of a growing width before ``nodes``, also those before ``products`` on the way."""
     index_of = {id(node): i for i, node in enumerate(analysis.order)}
     found: set[int] = set()
     for start in nodes:
@@ -84,7 +81,7 @@ def _splits_before(
             node = tensor.inputs[0]
             if node.op == "Reshape" and _splits(analysis, node):
                 found.add(index_of[id(node)])
-            elif node.op in passed or index_of.get(id(node), -1) in products:
+            elif node.op in _PASSED or index_of.get(id(node), -1) in products:
                 pending.extend(node.inputs)
     return found
 

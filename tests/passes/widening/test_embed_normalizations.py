@@ -101,10 +101,10 @@ def test_a_mean_over_channels_and_pixels_is_subtracted_right_before_the_normaliz
 
 
 def test_two_normalizations_of_a_stream_subtract_each_its_own_mean() -> None:
-    net = Net()
+    net = Net(opset=21)
     x = net.images(6)
     by_pixel = net.op("Sub", x, net.op("ReduceMean", x, net.constant([1])))
-    together = net.op("GroupNormalization", x, net.constant([1.0]), net.constant([0.5]), num_groups=1, epsilon=0.1)
+    together = net.op("GroupNormalization", x, around_one(net, 6), bias(net, 6), num_groups=1, epsilon=0.1)
     net.images_end(net.op("Add", by_pixel, together), 6)
     first = embedded(net.model(), net.feeds)
     assert first.report["centred"] == ["before"]
