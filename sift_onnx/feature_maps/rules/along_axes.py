@@ -206,10 +206,10 @@ def _mean(ctx: FeatureMapContext, mixed: Sequence[Extent], reduced: Sequence[int
         return
     x, mean = ctx.node.inputs[0], ctx.node.outputs[0]
     readers = mean.outputs
+    ctx.require_zero((0,), mixed, "reduces")
     if readers and all(node.op == "Sub" and node.inputs[0] is x and node.inputs[1] is mean for node in readers):
         ctx.require_centred_difference(reduced)
         return
-    ctx.require_zero((0,), mixed, "reduces")
     ctx.scales_mean(math.prod(axis.old for axis in mixed) / math.prod(axis.new for axis in mixed))
 
 
