@@ -61,8 +61,8 @@ def analyze(
             :func:`sift_onnx.shapes.input_binding.bindings` that the graph does not contradict.
         attention: which part of an attention width grows.
         resize_outputs: globs over graph outputs that may change their size.
-        whole_groups: whether normalizations get more groups, in place of wider ones, and attention between features more
-            heads.
+        whole_groups: whether normalizations get more groups, in place of wider ones, and attention between features
+            more heads.
 
     Raises:
         UsageError: an input shape is missing or wrong.

@@ -145,6 +145,20 @@ def between_features(net: Net, x: str) -> str:
     return net.op("Reshape", net.op("Transpose", y, perm=[0, 3, 1, 2]), net.constant([0, LENGTH, WIDTH]))
 
 
+def between_features_of_a_computed_size(net: Net, x: str) -> str:
+    """As TorchScript writes it: a width, divided by the number of heads."""
+    width = net.op("Gather", net.op("Shape", x), net.constant([-1]))
+    size = net.op("Div", width, net.constant([HEADS]))
+    h = net.op("Add", net.dense(x, WIDTH, 3 * WIDTH, name="qkv"), bias(net, 3 * WIDTH))
+    h = net.op("Reshape", h, net.op("Concat", net.constant([1, LENGTH, 3, HEADS]), size, axis=0))
+    h = net.op("Transpose", h, perm=[2, 0, 3, 4, 1])
+    q, k, v = (net.op("Gather", h, net.constant(i), axis=0) for i in range(3))
+    scores = net.op("MatMul", q, net.op("Transpose", k, perm=[0, 1, 3, 2]))
+    y = net.op("MatMul", net.op("Softmax", scores, axis=-1), v)
+    y = net.op("Transpose", y, perm=[0, 3, 1, 2])
+    return net.op("Reshape", y, net.op("Concat", net.constant([1, LENGTH]), width, axis=0))
+
+
 def linear_with_shares(net: Net, x: str) -> str:
     """Queries are shares of the features of a head, keys shares of the positions (Shen et al., 2021)."""
     q, k, v = projections(net, x)
@@ -190,6 +204,16 @@ def test_attention_grows(attention: Callable[[Net, str], str], growth: str) -> N
     result = embedded(net.model(), net.feeds, attention=growth)
     grown = array_of(result.model.initializers()["out.weight"]).shape
     assert grown == (8 if growth == "keep" else 16, 16)
+
+
+@pytest.mark.parametrize("growth", ["head-dim", "heads"])
+def test_heads_of_a_computed_size_become_more(growth: str) -> None:
+    net = Net(opset=23)
+    x = net.tokens(WIDTH, LENGTH)
+    y = net.dense(between_features_of_a_computed_size(net, layer_norm(net, x)), WIDTH, WIDTH, name="out")
+    net.tokens_end(layer_norm_without_bias(net, net.op("Add", x, y)), WIDTH)
+    result = embedded(net.model(), net.feeds, attention=growth)
+    assert array_of(result.model.initializers()["out.weight"]).shape == (16, 16)
 
 
 @pytest.mark.parametrize("attention", [separate, in_one_split, in_one_gathered, operator, projecting_operator])
