@@ -49,7 +49,7 @@ def _normalizes_features(analysis: AxisAnalysis, node: gs.Node) -> bool:
     else:
         return False
     axes = analysis.axes.get(read.name)
-    return bool(axes) and analysis.system.grows(axes[axis].size)
+    return axes is not None and analysis.system.grows(axes[axis].size)
 
 
 def _products_behind(analysis: AxisAnalysis, softmax: gs.Node, products: Set[int]) -> Iterator[int]:
