@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros
 from sift_onnx.backends.cpu.lower.layouts import LANES_PAY
 from sift_onnx.backends.cpu.lower.rates import Entry, Rates
@@ -31,6 +32,7 @@ from sift_onnx.backends.lowering.specs import (
     QuantizedConv,
     QuantizedMatmul,
     QuantizedMean,
+    Recurrent,
     Reshaped,
     result_dims,
 )
@@ -51,6 +53,10 @@ SMALL_BYTES = 1 << 19
 _INT8_SHARE = 0.25
 # Weights of a region's products that are more, as dense floats, come from memory in each run.
 _CACHED_BYTES = 8 << 20
+# What the second-level cache keeps of weights that are read over and over, beside what else passes through it.
+_KEPT_BYTES = 3 * _kernels.cache_bytes()[1] // 4
+# Of a step of a recurrent layer in the kernels, besides its product.
+_STEP_SECONDS = 2.5e-6
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 # Activations that cost next to nothing where a result is stored.
 _COMPARISONS = ("none", "clip", "leaky")
@@ -90,6 +96,7 @@ class Work:
         usual: kind of a side that has no rates for ``kind``, as onnxruntime for values of fewer bits.
         elsewhere: share of the dense product's time that onnxruntime takes.
         weights: bytes of a product's weights in the kernels, and in onnxruntime.
+        steps: of all directions of a recurrent layer, one after the other.
         is_quantized: whether it multiplies bytes; the rates are those of floats, and ``Entry.quantized`` times as high.
     """
 
@@ -103,6 +110,7 @@ class Work:
     elsewhere: float = 1.0
     weights: tuple[float, float] = (0.0, 0.0)
     is_quantized: bool = False
+    steps: int = 0
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
@@ -129,6 +137,15 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         tokens = operand[-2]
         flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
+    if isinstance(spec, Recurrent):
+        # Each step is a product of as many rows as there are sequences, and each gate has an activation. The weights
+        # of a direction come from memory once, where the second-level cache keeps them from step to step.
+        is_kept = step.dtype.itemsize * spec.weights.size <= _KEPT_BYTES * len(spec.reversed)
+        density = 1.0 if multiplies_zeros(spec.weights) else spec.weights.density
+        flops = 2.0 * spec.weights.size * math.prod(operand[:-1])
+        gates = float(step.dtype.itemsize * math.prod(operand))
+        return Work("small product" if is_kept else "product", operand[1], density, flops, nbytes, 2.0 * gates,
+                    steps=operand[0] * len(spec.reversed))  # fmt: skip
     if isinstance(spec, QuantizedMatmul):
         return _integer_work(spec, operand, result, nbytes)
     if isinstance(spec, LinearLayer):
@@ -212,7 +229,7 @@ def region_estimate(
         shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
         work = step_work(step, operand, shapes[step.output])
         if work is not None:
-            own = work.seconds(rates.kernels, work.density)
+            own = work.seconds(rates.kernels, work.density) + _STEP_SECONDS * work.steps
             other = work.seconds(rates.onnxruntime, 1.0) * work.elsewhere
             if from_memory and any(work.weights):
                 # Both wait for the same memory.

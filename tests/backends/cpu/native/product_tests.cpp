@@ -4,6 +4,7 @@
 
 #include "products/dense_product.h"
 #include "products/matmul.h"
+#include "products/recurrent.h"
 #include "suites.h"
 
 namespace sift::cpu {
@@ -49,12 +50,51 @@ void test_dense_product(Random& random, ThreadPool& pool, const KernelTable& ker
   check_product(weights, shape, in, y, 1e-3, "dense product, " + isa);
 }
 
+// A layer of one gate, whose states are easily walked; the other cells differ behind the products alone.
+void test_recurrent(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const std::int64_t hidden = random.between(1, 40);
+  const std::int64_t batch = random.chance(0.3) ? 16 * random.between(1, 2) : random.between(1, 20);
+  const std::int64_t steps = random.between(1, 5);
+  std::vector<float> weights(static_cast<std::size_t>(2 * hidden * hidden));
+  for (float& weight : weights) weight = random.chance(0.2) ? random.value() / 2 : 0.0F;
+  RecurrentOptions options;
+  options.cell = RecurrentCell::tanh;
+  options.reversed = {false, true};
+  options.batch = batch;
+  const auto packed = std::make_shared<const SparseWeights>(SparseWeights::from_dense(2 * hidden, hidden, weights));
+  const Recurrent recurrent(packed, {}, options, kernels);
+  const Shape shape{steps * batch, 2 * hidden, 1, 1};
+  Tensor in = random_tensor(random, shape.n * shape.c);
+  Tensor y = run(recurrent, pool, kernels, shape, in, nullptr);
+  for (std::int64_t direction = 0; direction < 2; ++direction) {
+    std::vector<double> h(static_cast<std::size_t>(batch * hidden));
+    for (std::int64_t i = 0; i < steps; ++i) {
+      const std::int64_t first = (direction == 1 ? steps - 1 - i : i) * batch;
+      const std::vector<double> before = h;
+      for (std::int64_t row = 0; row < batch; ++row) {
+        for (std::int64_t unit = 0; unit < hidden; ++unit) {
+          const std::int64_t at = (first + row) * 2 * hidden + direction * hidden + unit;
+          double sum = in[at];
+          for (std::int64_t c = 0; c < hidden; ++c) {
+            const std::int64_t weight = (direction * hidden + unit) * hidden + c;
+            sum +=
+                double{weights[static_cast<std::size_t>(weight)]} * before[static_cast<std::size_t>(row * hidden + c)];
+          }
+          h[static_cast<std::size_t>(row * hidden + unit)] = std::tanh(sum);
+          check(std::abs(std::tanh(sum) - y[at]) < 1e-5, "recurrent, " + isa);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void test_products(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   for (int i = 0; i < 9; ++i) {
     test_matmul(random, pool, kernels, isa);
     test_dense_product(random, pool, kernels, isa);
+    test_recurrent(random, pool, kernels, isa);
   }
 }
 

@@ -1,0 +1,3 @@
+// The recurrent kernels for avx512; CMakeLists.txt gives this file its feature flags.
+#define SIFT_ISA avx512
+#include "simd/recurrent/cell.h"
