@@ -18,8 +18,13 @@ constexpr double kDenseAbove = 0.5;
 constexpr std::int64_t kAlone = 1 << 13;
 
 // Memory of the calling thread, which the others read and write while they work for it.
-AlignedBuffer& thread_scratch() {
-  static thread_local AlignedBuffer scratch;
+struct Scratch {
+  AlignedBuffer states;
+  AlignedBuffer first;
+};
+
+Scratch& thread_scratch() {
+  static thread_local Scratch scratch;
   return scratch;
 }
 
@@ -109,7 +114,15 @@ OtherSizes Recurrent::other_sizes(const Shape&) const {
 void Recurrent::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
   output_shape(shape);
   if (shape.n == 0) return;
-  run_directions(pool, shape, in, others, out);
+  Others own = others;
+  if (weights_->directions() > 1 && others.second == out) {
+    // The result may lie where the first states do. One direction must not write what the other has yet to read.
+    const auto count = static_cast<std::size_t>(other_sizes(shape).second);
+    float* const first = thread_scratch().first.floats(count);
+    std::copy_n(others.second, count, first);
+    own.second = first;
+  }
+  run_directions(pool, shape, in, own, out);
   // What the products were packed from is in `weights_` as well.
   weights_->release_sources();
 }
@@ -134,7 +147,7 @@ void Recurrent::run_direction(ThreadPool& pool, std::int64_t direction, const Sh
   const std::int64_t state = ceil_div(groups_ * hidden_ * width_, kLanes) * kLanes;
   const std::int64_t gates = gate_count(options_.cell);
   const bool is_apart = is_interleaved();
-  float* at = thread_scratch().floats(static_cast<std::size_t>(state * (4 + gates * (is_apart ? 2 : 1))));
+  float* at = thread_scratch().states.floats(static_cast<std::size_t>(state * (4 + gates * (is_apart ? 2 : 1))));
   const auto next = [&](std::int64_t states) { return std::exchange(at, at + states * state); };
   Walk walk{};
   walk.direction = direction;

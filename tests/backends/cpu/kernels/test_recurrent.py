@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_reference import Array, assert_close, random_array, random_sparse, run
+from kernel_reference import Array, assert_close, random_array, random_sparse, run, to_layout
 
 from sift_onnx.backends.cpu import _kernels
 
@@ -37,12 +37,15 @@ def next_state(cell: str, x: Any, weights: Any, bias: Any, h: Any, c: Any) -> tu
     return (1 - z) * np.tanh(x[:, 2] + candidate) + z * h, c
 
 
-def reference(cell: str, x: Array, weights: Array, bias: Array, reverse: list[bool]) -> Any:
-    """[steps, batch, 2, directions, hidden] of x [steps, batch, directions, gates, hidden]."""
+def reference(cell: str, x: Array, weights: Array, bias: Array, reverse: list[bool], first: list[Any]) -> Any:
+    """[steps, batch, 2, directions, hidden] of x [steps, batch, directions, gates, hidden].
+
+    ``first`` has the first h and c, [directions, batch, hidden] each, as far as there are some; others are zero.
+    """
     steps, batch, directions, _, hidden = x.shape
     states = np.zeros((steps, batch, 2, directions, hidden))
     for d, is_reversed in enumerate(reverse):
-        h = c = np.zeros((batch, hidden))
+        h, c = [*(own[d].astype(np.float64) for own in first), *np.zeros((2, batch, hidden))][:2]
         for t in reversed(range(steps)) if is_reversed else range(steps):
             h, c = next_state(cell, x[t, :, d].astype(np.float64), weights[d], bias[d], h, c)
             states[t, :, 0, d], states[t, :, 1, d] = h, c
@@ -64,11 +67,28 @@ def test_steps_agree_with_numpy(isa: str, draw: st.DataObject, cell: str, thread
     has_cell_states = cell == "lstm"
     op = _kernels.Recurrent(packed, bias, cell=cell, reversed=reverse, has_cell_states=has_cell_states, isa=isa)
     x = random_array(rng, (steps * batch, weights.shape[0]))
-    made = run(POOLS[threads], op.for_batch(batch), x[:, :, None, None])
+    given = draw.draw(st.booleans())
+    first = [random_array(rng, (len(reverse), batch, hidden)) for _ in range((2 if cell == "lstm" else 1) * given)]
+    h, c = [*(states.reshape(-1, hidden, 1, 1) for states in first), None, None][:2]
+    made = run(POOLS[threads], op.for_batch(batch), x[:, :, None, None], h, third=c)
     wanted = reference(cell, x.reshape(steps, batch, *shape), weights.reshape(*shape, hidden).astype(np.float64),
-                       bias.reshape(shape), reverse)  # fmt: skip
+                       bias.reshape(shape), reverse, first)  # fmt: skip
     wanted = wanted[:, :, : 2 if has_cell_states else 1]
     assert_close(made, wanted.reshape(made.shape), hidden)
+
+
+@pytest.mark.parametrize("batch", [3, 32])
+def test_first_states_may_lie_where_the_result_goes(batch: int) -> None:
+    rng, hidden = np.random.default_rng(0), 20
+    weights = random_sparse(rng, (2 * hidden, hidden), 0.3)
+    packed = _kernels.SparseWeights.from_dense(*weights.shape, weights)
+    op = _kernels.Recurrent(packed, cell="relu", reversed=[False, True], batch=batch)
+    x, first = random_array(rng, (batch, 2 * hidden)), random_array(rng, (2 * batch, hidden))
+    wanted = run(POOLS[1], op, x[:, :, None, None], first[:, :, None, None])
+    inside = to_layout(POOLS[1], x[:, :, None, None], op.input_layout)
+    shared = to_layout(POOLS[1], first[:, :, None, None], op.input_layout)
+    op.run(POOLS[1], (batch, 2 * hidden, 1, 1), inside, shared, shared)
+    np.testing.assert_array_equal(shared, to_layout(POOLS[1], wanted, op.input_layout))
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:

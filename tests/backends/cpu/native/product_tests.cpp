@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "ops/reorder.h"
 #include "products/dense_product.h"
 #include "products/matmul.h"
 #include "products/recurrent.h"
@@ -50,6 +53,32 @@ void test_dense_product(Random& random, ThreadPool& pool, const KernelTable& ker
   check_product(weights, shape, in, y, 1e-3, "dense product, " + isa);
 }
 
+// Runs an operator on tensors in NCHW whose second operand has a shape of its own; of the result's size, it lies there.
+Tensor run_from(const Op& op, ThreadPool& pool, const KernelTable& kernels, const Shape& shape, Tensor& in,
+                const Shape& second_shape, Tensor& second) {
+  const Layout layout = op.input_layout();
+  const Shape out_shape = op.output_shape(shape);
+  const auto inside = [&](const Shape& of, Tensor& from) {
+    Tensor to(element_count(of, layout));
+    if (layout == Layout::nchw) {
+      std::copy_n(from.data(), element_count(of, layout), to.data());
+    } else {
+      Reorder(Layout::nchw, kernels).run(pool, of, from.data(), nullptr, to.data());
+    }
+    return to;
+  };
+  Tensor operand = inside(shape, in);
+  Tensor other = inside(second_shape, second);
+  const bool shares = element_count(second_shape, layout) == element_count(out_shape, layout);
+  Tensor apart(shares ? 0 : element_count(out_shape, layout));
+  Tensor& result = shares ? other : apart;
+  op.run(pool, shape, operand.data(), other.data(), result.data());
+  if (layout == Layout::nchw) return std::move(result);
+  Tensor out(element_count(out_shape, Layout::nchw));
+  Reorder(Layout::nchw_n16, kernels).run(pool, out_shape, result.data(), nullptr, out.data());
+  return out;
+}
+
 // A layer of one gate, whose states are easily walked; the other cells differ behind the products alone.
 void test_recurrent(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   const std::int64_t hidden = random.between(1, 40);
@@ -65,15 +94,18 @@ void test_recurrent(Random& random, ThreadPool& pool, const KernelTable& kernels
   const Recurrent recurrent(packed, {}, options, kernels);
   const Shape shape{steps * batch, 2 * hidden, 1, 1};
   Tensor in = random_tensor(random, shape.n * shape.c);
-  Tensor y = run(recurrent, pool, kernels, shape, in, nullptr);
+  // Of one step, as large as the result; they may lie in its place.
+  Tensor first = random_tensor(random, 2 * batch * hidden);
+  Tensor y = run_from(recurrent, pool, kernels, shape, in, {2 * batch, hidden, 1, 1}, first);
   for (std::int64_t direction = 0; direction < 2; ++direction) {
-    std::vector<double> h(static_cast<std::size_t>(batch * hidden));
+    const float* const own = first.data() + direction * batch * hidden;
+    std::vector<double> h(own, own + batch * hidden);
     for (std::int64_t i = 0; i < steps; ++i) {
-      const std::int64_t first = (direction == 1 ? steps - 1 - i : i) * batch;
+      const std::int64_t step = (direction == 1 ? steps - 1 - i : i) * batch;
       const std::vector<double> before = h;
       for (std::int64_t row = 0; row < batch; ++row) {
         for (std::int64_t unit = 0; unit < hidden; ++unit) {
-          const std::int64_t at = (first + row) * 2 * hidden + direction * hidden + unit;
+          const std::int64_t at = (step + row) * 2 * hidden + direction * hidden + unit;
           double sum = in[at];
           for (std::int64_t c = 0; c < hidden; ++c) {
             const std::int64_t weight = (direction * hidden + unit) * hidden + c;

@@ -71,6 +71,16 @@ def test_layers_agree_with_onnxruntime(kind, attrs, draw, threads):
         assert_same_as_onnxruntime(model, feeds(draw.draw(st.integers(1, 9)), batch), program)
 
 
+def test_one_step_in_both_directions_begins_with_the_states_of_both():
+    """These are as many values as the result, in another order: a direction must not write what the other reads."""
+    net = RecurrentNet()
+    x = net.input("x", 1, 32, 6, declared=["steps", "batch", 6])
+    first = net.input("first", 2, 32, 9, declared=[2, "batch", 9])
+    (y, _) = net.layer("RNN", x, 6, 9, directions=2, first=(first,))
+    net.output(y)
+    assert_same_as_onnxruntime(net.model(), {"x": random((1, 32, 6)), "first": random((2, 32, 9), 1)})
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 @pytest.mark.parametrize("both", [False, True])
 def test_stacked_layers_are_one_region(kind, both):
