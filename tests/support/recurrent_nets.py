@@ -32,6 +32,7 @@ class RecurrentNet(Net):
         *,
         directions: int = 1,
         has_bias: bool = True,
+        lengths: str = "",
         first: tuple[str, ...] = (),
         outputs: str = "y",
         **attrs: Any,
@@ -47,7 +48,7 @@ class RecurrentNet(Net):
             bias = self.constant(values.astype(np.float32), f"{name}.b")
         if directions == 2:
             attrs["direction"] = "bidirectional"
-        made = self.op(kind, x, weights, recurrent, bias, "", *first, name=name, outputs=3 if kind == "LSTM" else 2,
+        made = self.op(kind, x, weights, recurrent, bias, lengths, *first, name=name, outputs=3 if kind == "LSTM" else 2,
                        hidden_size=hidden, **attrs)  # fmt: skip
         kept = [made_name if letter in outputs else "" for made_name, letter in zip(made, "yhc", strict=False)]
         self._nodes[-1].output[:] = kept

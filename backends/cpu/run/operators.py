@@ -75,7 +75,7 @@ def build(
             # Its layout depends on the batch, which `for_batch` says.
             return _kernels.Recurrent(
                 weights, spec.bias, cell=spec.cell, reversed=list(spec.reversed),
-                has_cell_states=spec.has_cell_states, isa=isa,
+                has_cell_states=spec.has_cell_states, has_lengths=spec.has_lengths, isa=isa,
             )  # fmt: skip
         case Depthwise() if weights is not None:
             return _kernels.Depthwise(

@@ -7,11 +7,13 @@ as there are steps and sequences. Y, Y_h and Y_c are views of the states of all 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from sift_onnx.backends.lowering.dims import Dim
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.rules.convolution import check_weights
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
@@ -47,23 +49,23 @@ def recurrent_layer(node: NodeView) -> tuple[Step, ...]:
     used = [name if _is_read(node, name) else "" for name in (*node.proto.output, "", "", "")[:3]]
     base = next(filter(None, node.proto.output))
     gate_sums, states = f"{base}:gates", f"{base}:states"
-    spec = Recurrent(recurrent, of_state, cell, reverse, has_cell_states=bool(used[2]))
+    lengths = _lengths(node)
+    spec = Recurrent(recurrent, of_state, cell, reverse, has_cell_states=bool(used[2]), has_lengths=bool(lengths))
     steps = [
         _made(node, Matmul(inputs, of_input), (node.input(0),), gate_sums),
-        _made(node, spec, (gate_sums, *first), states),
+        replace(_made(node, spec, (gate_sums, *first), states), mask=lengths),
     ]
     if used[0]:
         steps += _all_states(node, spec, states, used[0])
-    for place, name in enumerate(used[1:]):
-        if name:
-            steps += _last_states(node, spec, states, name, place * len(reverse) * hidden)
+    if used[1]:
+        steps += _last_states(node, spec, states, used[1], spec.states if lengths else 0)
+    if used[2]:
+        steps += _last_states(node, spec, states, used[2], spec.channels - spec.states)
     return tuple(steps)
 
 
 def _check_variant(node: NodeView) -> None:
     """Refuse by name what the kernels do not compute."""
-    if node.input(_LENGTHS):
-        raise NotLowered("no kernel for sequences of different lengths (sequence_lens)")
     if node.op == "LSTM" and node.input(_PEEPHOLES):
         raise NotLowered("no kernel with peepholes")
     for name, usual in (("layout", 0), ("clip", 0.0), ("input_forget", 0)):
@@ -132,30 +134,44 @@ def _biases(node: NodeView, cell: Cell, directions: int, hidden: int) -> tuple[F
 def _first_states(node: NodeView) -> tuple[str, ...]:
     """Names of the first states; none where they are zero."""
     positions = (_FIRST_H, _FIRST_C) if node.op == "LSTM" else (_FIRST_H,)
-    given = [p for p in positions if node.input(p) and not _is_zero(node.graph, node.input(p))]
+    given = [p for p in positions if node.input(p) and not _is_filled(node.graph, node.input(p), 0)]
     if not given:
         return ()
     if len(given) < len(positions):
         raise NotLowered("no kernel with one of two first states")
     for position in given:
-        node.operand(position, "rows")
+        if node.constant(position) is None:
+            node.operand(position, "rows")
         if len(node.dims(position)) != _AXES:
             raise NotLowered(f"its first state {node.input(position)!r} is not [directions, batch, units]")
     return tuple(node.input(position) for position in given)
 
 
-def _is_zero(graph: GraphView, name: str) -> bool:
-    """Whether a tensor is known to have zeros alone."""
-    if name in graph.constants:
-        return not np.any(graph.values_of(name))
+def _lengths(node: NodeView) -> str:
+    """The name of the sequences' lengths; empty where all have all steps."""
+    name = node.input(_LENGTHS)
+    if not name or _is_filled(node.graph, name, node.dims(0)[0]):
+        return ""
+    if len(node.dims(_LENGTHS)) != 1:
+        raise NotLowered(f"the lengths {name!r} of its sequences are not one for each")
+    return name
+
+
+def _is_filled(graph: GraphView, name: str, value: Dim) -> bool:
+    """Whether a tensor is known to have ``value`` alone."""
+    if graph.fold(name):
+        return bool(np.all(graph.values_of(name) == value))
+    vector = graph.vector(name)
+    if vector is not None:
+        return all(element == value for element in vector)
     index = graph.producers.get(name)
     if index is None:
         return False
     maker = graph.nodes[index]
     if is_standard_op(maker, "ConstantOfShape"):
         filled = [onnx.numpy_helper.to_array(attribute.t) for attribute in maker.attribute]
-        return not np.any(filled)
-    return is_standard_op(maker, "Expand") and _is_zero(graph, maker.input[0])
+        return bool(np.all(np.array(filled or [0]) == value))
+    return is_standard_op(maker, "Expand", "Tile", "Cast") and _is_filled(graph, maker.input[0], value)
 
 
 def _is_read(node: NodeView, name: str) -> bool:
@@ -166,8 +182,8 @@ def _all_states(node: NodeView, spec: Recurrent, states: str, output: str) -> li
     """Y, [steps, directions, batch, units]."""
     directions, hidden = len(spec.reversed), spec.weights.columns
     steps = []
-    if spec.has_cell_states:
-        taken = Range(2, 0, directions * hidden, of=spec.channels)
+    if spec.channels > spec.states:
+        taken = Range(2, 0, spec.states, of=spec.channels)
         steps.append(_made(node, Sliced((taken,)), (states,), f"{output}:h"))
         states = f"{output}:h"
     apart = Reshaped(((0, 1), (1, 2), directions, hidden))

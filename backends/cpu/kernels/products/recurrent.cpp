@@ -65,7 +65,9 @@ struct Recurrent::Walk {
   float* reset;
   float* product;
   float* candidate;
-  float* x;  // of inputs in planes, some gates with their rows in lanes
+  float* x;     // of inputs in planes, some gates with their rows in lanes
+  float* kept;  // with lengths: states before the step
+  const float* lengths;
 };
 
 Recurrent::Recurrent(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias,
@@ -91,7 +93,7 @@ void Recurrent::plan() {
   if (batch < 1 || batch > kMostElements) throw std::invalid_argument("recurrent: the batch must be positive");
   hidden_ = weights_->hidden();
   channels_ = weights_->directions() * gate_count(options_.cell) * hidden_;
-  results_ = weights_->directions() * hidden_ * (options_.has_cell_states ? 2 : 1);
+  results_ = weights_->directions() * hidden_ * (1 + options_.has_lengths + options_.has_cell_states);
   const bool in_lanes = batch >= (weights_->density() > kDenseAbove ? kLanesPayDense : kLanesPay);
   width_ = in_lanes ? kLanes : 1;
   groups_ = ceil_div(batch, width_);
@@ -108,12 +110,19 @@ Shape Recurrent::output_shape(const Shape& in) const {
 
 OtherSizes Recurrent::other_sizes(const Shape&) const {
   const std::int64_t floats = element_count({weights_->directions() * options_.batch, hidden_, 1, 1}, input_layout());
-  return {.second = floats, .third = options_.cell == RecurrentCell::lstm ? floats : OtherSizes::kNotTaken};
+  return {.second = floats,
+          .third = options_.cell == RecurrentCell::lstm ? floats : OtherSizes::kNotTaken,
+          .mask = options_.has_lengths ? options_.batch : OtherSizes::kNotTaken};
 }
 
 void Recurrent::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
   output_shape(shape);
   if (shape.n == 0) return;
+  for (std::int64_t i = 0; options_.has_lengths && i < options_.batch; ++i) {
+    if (others.mask == nullptr || !(others.mask[i] >= 0 && others.mask[i] <= static_cast<float>(shape.n / options_.batch))) {
+      throw std::invalid_argument("recurrent: the length of a sequence is not between 0 and the number of steps");
+    }
+  }
   Others own = others;
   if (weights_->directions() > 1 && others.second == out) {
     // The result may lie where the first states do. One direction must not write what the other has yet to read.
@@ -147,7 +156,8 @@ void Recurrent::run_direction(ThreadPool& pool, std::int64_t direction, const Sh
   const std::int64_t state = ceil_div(groups_ * hidden_ * width_, kLanes) * kLanes;
   const std::int64_t gates = gate_count(options_.cell);
   const bool is_apart = is_interleaved();
-  float* at = thread_scratch().states.floats(static_cast<std::size_t>(state * (4 + gates * (is_apart ? 2 : 1))));
+  const std::int64_t states_kept = 4 + (options_.has_lengths ? 2 : 0) + gates * (is_apart ? 2 : 1);
+  float* at = thread_scratch().states.floats(static_cast<std::size_t>(state * states_kept));
   const auto next = [&](std::int64_t states) { return std::exchange(at, at + states * state); };
   Walk walk{};
   walk.direction = direction;
@@ -159,6 +169,10 @@ void Recurrent::run_direction(ThreadPool& pool, std::int64_t direction, const Sh
   walk.candidate = next(1);
   walk.product = next(gates);
   if (is_apart) walk.x = next(gates);
+  if (options_.has_lengths) {
+    walk.kept = next(2);
+    walk.lengths = others.mask;
+  }
   receive(walk, others.second, walk.h);
   receive(walk, others.third, walk.c);
   const Shape states{groups_ * width_, hidden_, 1, 1};
@@ -234,16 +248,49 @@ void Recurrent::run_cell(ThreadPool& pool, const Walk& walk, std::int64_t step, 
     args.c = walk.c + own;
     args.reset = walk.reset + own;
     args.count = units * width_;
-    cell_(args);
-    if (stage == RecurrentStage::gru_reset) return;
-    const std::int64_t channel = walk.direction * hidden_ + first;
+    if (stage == RecurrentStage::gru_reset) return cell_(args);
+    if (options_.has_lengths) {
+      run_ended(walk, step, group, args);
+    } else {
+      cell_(args);
+    }
+    std::int64_t channel = walk.direction * hidden_ + first;
     deliver(walk, args.h, group, row, channel, units);
-    if (options_.has_cell_states) deliver(walk, args.c, group, row, directions * hidden_ + channel, units);
+    if (options_.has_lengths) {
+      for (std::int64_t i = group * width_; i < std::min((group + 1) * width_, options_.batch); ++i) {
+        if (has_ended(walk, step, i)) clear(walk, step, i, channel, units);
+      }
+      channel += directions * hidden_;
+      deliver(walk, args.h, group, row, channel, units);
+    }
+    if (options_.has_cell_states) deliver(walk, args.c, group, row, channel + directions * hidden_, units);
   };
   if (shares) {
     pool.parallel_for(groups_ * pieces, body);
   } else {
     for (std::int64_t task = 0; task < groups_ * pieces; ++task) body(task);
+  }
+}
+
+bool Recurrent::has_ended(const Walk& walk, std::int64_t step, std::int64_t sequence) const {
+  return static_cast<float>(step) >= walk.lengths[sequence];
+}
+
+// The step of a group, some of whose sequences may have ended, or not begun from behind: their states stay.
+void Recurrent::run_ended(const Walk& walk, std::int64_t step, std::int64_t group, RecurrentCellArgs args) const {
+  const std::int64_t all = groups_ * hidden_ * width_;
+  float* const h = walk.kept + (args.h - walk.h);
+  float* const c = h + all;
+  std::copy_n(args.h, args.count, h);
+  std::copy_n(args.c, args.count, c);
+  cell_(args);
+  for (std::int64_t lane = 0; lane < width_; ++lane) {
+    const std::int64_t sequence = group * width_ + lane;
+    if (sequence < options_.batch && !has_ended(walk, step, sequence)) continue;
+    for (std::int64_t i = lane; i < args.count; i += width_) {
+      args.h[i] = h[i];
+      args.c[i] = c[i];
+    }
   }
 }
 
@@ -257,6 +304,16 @@ void Recurrent::deliver(const Walk& walk, const float* state, std::int64_t group
   }
   const auto rows = static_cast<int>(std::min(kLanes, options_.batch - group * kLanes));
   kernels_.deinterleave(state, results_, count, rows, to + channel, false);
+}
+
+// What the result has of a sequence that has ended.
+void Recurrent::clear(const Walk& walk, std::int64_t step, std::int64_t sequence, std::int64_t channel,
+                      std::int64_t count) const {
+  const bool in_lanes = input_layout() == Layout::nchw_n16;
+  const std::int64_t width = in_lanes ? kLanes : 1;
+  const std::int64_t row = step * options_.batch + sequence;
+  float* const to = walk.out + row / width * width * results_ + row % width + channel * width;
+  for (std::int64_t i = 0; i < count; ++i) to[i * width] = 0;
 }
 
 }  // namespace sift::cpu

@@ -17,12 +17,16 @@ struct RecurrentOptions {
   RecurrentCell cell = RecurrentCell::lstm;
   std::vector<bool> reversed;    // of each direction: whether it begins with the last step
   bool has_cell_states = false;  // lstm: the result has them too
+  bool has_lengths = false;      // sequences have numbers of steps of their own
   std::int64_t batch = 1;
 };
 
 // Input [steps batch][directions gates hidden], the gates without the state's product. Result [steps batch][directions
 // hidden], the states h, and behind them as many channels of states c if asked for. Second operand, and third of lstm:
 // the first h and c, [directions batch][hidden]; zero where they are left out.
+//
+// With lengths, the mask has one for each sequence. A sequence has no steps from its length on: its h is zero there, and
+// its state stays what it was. The result has these states too, as channels between those of h and those of c.
 //
 // Batches of whole sixteens are in NCHWn16, all others row-major: the rows of a step must begin a group of lanes.
 class Recurrent final : public Op {
@@ -49,8 +53,12 @@ class Recurrent final : public Op {
                      const Others& others, float* out) const;
   void receive(const Walk& walk, const float* given, float* state) const;
   void run_cell(ThreadPool& pool, const Walk& walk, std::int64_t step, RecurrentStage stage) const;
+  void run_ended(const Walk& walk, std::int64_t step, std::int64_t group, RecurrentCellArgs args) const;
+  bool has_ended(const Walk& walk, std::int64_t step, std::int64_t sequence) const;
   void deliver(const Walk& walk, const float* state, std::int64_t group, std::int64_t row, std::int64_t channel,
                std::int64_t count) const;
+  void clear(const Walk& walk, std::int64_t step, std::int64_t sequence, std::int64_t channel,
+             std::int64_t count) const;
 
   RecurrentOptions options_;
   const KernelTable& kernels_;

@@ -37,18 +37,23 @@ def next_state(cell: str, x: Any, weights: Any, bias: Any, h: Any, c: Any) -> tu
     return (1 - z) * np.tanh(x[:, 2] + candidate) + z * h, c
 
 
-def reference(cell: str, x: Array, weights: Array, bias: Array, reverse: list[bool], first: list[Any]) -> Any:
-    """[steps, batch, 2, directions, hidden] of x [steps, batch, directions, gates, hidden].
+def reference(
+    cell: str, x: Array, weights: Array, bias: Array, reverse: list[bool], first: list[Any], lengths: Any
+) -> Any:
+    """[steps, batch, 3, directions, hidden] of x [steps, batch, directions, gates, hidden].
 
-    ``first`` has the first h and c, [directions, batch, hidden] each, as far as there are some; others are zero.
+    The three are h, which is zero behind the end of a sequence, and h and c, which stay what they were. ``first`` has
+    the first h and c, [directions, batch, hidden] each, as far as there are some; others are zero.
     """
     steps, batch, directions, _, hidden = x.shape
-    states = np.zeros((steps, batch, 2, directions, hidden))
+    states = np.zeros((steps, batch, 3, directions, hidden))
     for d, is_reversed in enumerate(reverse):
         h, c = [*(own[d].astype(np.float64) for own in first), *np.zeros((2, batch, hidden))][:2]
         for t in reversed(range(steps)) if is_reversed else range(steps):
-            h, c = next_state(cell, x[t, :, d].astype(np.float64), weights[d], bias[d], h, c)
-            states[t, :, 0, d], states[t, :, 1, d] = h, c
+            runs = (t < lengths)[:, None]
+            after = next_state(cell, x[t, :, d].astype(np.float64), weights[d], bias[d], h, c)
+            h, c = (np.where(runs, new, old) for new, old in zip(after, (h, c), strict=True))
+            states[t, :, :, d] = np.stack([h * runs, h, c], axis=1)
     return states
 
 
@@ -64,16 +69,19 @@ def test_steps_agree_with_numpy(isa: str, draw: st.DataObject, cell: str, thread
     weights = random_sparse(rng, (len(reverse) * GATES[cell] * hidden, hidden), density)
     bias = random_array(rng, (weights.shape[0],))
     packed = _kernels.SparseWeights.from_dense(*weights.shape, weights)
-    has_cell_states = cell == "lstm"
-    op = _kernels.Recurrent(packed, bias, cell=cell, reversed=reverse, has_cell_states=has_cell_states, isa=isa)
+    has_cell_states, has_lengths = cell == "lstm", draw.draw(st.booleans())
+    lengths = rng.integers(0, steps + 1, batch) if has_lengths else np.full(batch, steps)
+    op = _kernels.Recurrent(packed, bias, cell=cell, reversed=reverse, has_cell_states=has_cell_states,
+                            has_lengths=has_lengths, isa=isa)  # fmt: skip
     x = random_array(rng, (steps * batch, weights.shape[0]))
     given = draw.draw(st.booleans())
     first = [random_array(rng, (len(reverse), batch, hidden)) for _ in range((2 if cell == "lstm" else 1) * given)]
     h, c = [*(states.reshape(-1, hidden, 1, 1) for states in first), None, None][:2]
-    made = run(POOLS[threads], op.for_batch(batch), x[:, :, None, None], h, third=c)
+    made = run(POOLS[threads], op.for_batch(batch), x[:, :, None, None], h, third=c,
+               mask=lengths.astype(np.float32) if has_lengths else None)  # fmt: skip
     wanted = reference(cell, x.reshape(steps, batch, *shape), weights.reshape(*shape, hidden).astype(np.float64),
-                       bias.reshape(shape), reverse, first)  # fmt: skip
-    wanted = wanted[:, :, : 2 if has_cell_states else 1]
+                       bias.reshape(shape), reverse, first, lengths)  # fmt: skip
+    wanted = wanted[:, :, [0, *[1] * has_lengths, *[2] * has_cell_states]]
     assert_close(made, wanted.reshape(made.shape), hidden)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,16 +45,21 @@ def recurrent_model(kind, attrs, draw, features, hidden):
         names = ["first_h", "first_c"][: 2 if kind == "LSTM" else 1]
         for name in names:
             net.input(name, directions, 1, hidden, declared=[directions, "batch", hidden])
+    lengths = draw.draw(st.booleans())
+    if lengths:
+        net.input("lengths", 1, values=np.ones(1, np.int32), declared=["batch"])
     outputs = draw.draw(st.sampled_from(("y", "h", "yh", "yhc", "c", "hc")))
     if kind != "LSTM":
         outputs = outputs.replace("c", "h")
     made = net.layer(kind, x, features, hidden, directions=directions, has_bias=draw.draw(st.booleans()),
-                     first=tuple(names), outputs=outputs, **attrs)  # fmt: skip
+                     lengths="lengths" if lengths else "", first=tuple(names), outputs=outputs, **attrs)  # fmt: skip
     for name in filter(None, made):
         net.output(name)
 
     def feeds(steps, batch):
         given = {"x": random((steps, batch, features), steps)}
+        if lengths:
+            given["lengths"] = np.random.default_rng(batch).integers(1, steps + 1, batch).astype(np.int32)
         return given | {name: random((directions, batch, hidden), i) for i, name in enumerate(names)}
 
     return net.model(), feeds
@@ -137,18 +143,45 @@ def test_variants_are_refused_by_name(attrs, reason):
     assert reason in reasons(program)[y]
 
 
-def test_peepholes_and_lengths_are_refused_by_name():
-    for place, values, reason in (
-        (7, np.zeros((1, 24), np.float32), "peepholes"),
-        (4, np.array([2], np.int32), "lengths"),
-    ):
-        net = RecurrentNet()
-        (y, *_) = net.layer("LSTM", net.input("x", 3, 1, 6), 6, 8)
-        inputs = [*net._nodes[-1].input, *[""] * 8][:8]
-        inputs[place] = net.constant(values)
-        net._nodes[-1].input[:] = inputs
-        net.output(y)
-        assert reason in reasons(CpuProgram(net.model(), ONE_THREAD))[y]
+def test_peepholes_are_refused_by_name():
+    net = RecurrentNet()
+    (y, *_) = net.layer("LSTM", net.input("x", 3, 1, 6), 6, 8)
+    net._nodes[-1].input[:] = [*net._nodes[-1].input, *[""] * 8][:7] + [net.constant(np.zeros((1, 24), np.float32))]
+    net.output(y)
+    assert "peepholes" in reasons(CpuProgram(net.model(), ONE_THREAD))[y]
+
+
+@pytest.mark.parametrize("lengths", [[3, 5], [2, -1], [1, 2, 3]])
+def test_lengths_that_do_not_fit_are_refused(lengths):
+    net = RecurrentNet()
+    x = net.input("x", 4, 2, 6, declared=["steps", "batch", 6])
+    net.input("lengths", 2, values=np.array(lengths, np.int32), declared=["sequences"])
+    (y, *_) = net.layer("LSTM", x, 6, 8, lengths="lengths")
+    net.output(y)
+    with pytest.raises(UsageError, match="length"):
+        CpuProgram(net.model(), ONE_THREAD).run(net.feeds)
+
+
+def test_lengths_that_are_known_to_be_the_steps_are_not_read():
+    net = RecurrentNet()
+    x = net.input("x", 4, 2, 6, declared=["steps", "batch", 6])
+    steps, batch = (net.op("Slice", net.op("Shape", x), *(net.constant(np.array([n])) for n in (i, i + 1)))
+                    for i in (0, 1))  # fmt: skip
+    lengths = net.op("Cast", net.op("Expand", steps, batch), to=onnx.TensorProto.INT32)
+    (y, *_) = net.layer("GRU", x, 6, 8, lengths=lengths)
+    net.output(y)
+    program = CpuProgram(net.model(), ONE_THREAD)
+    assert_same_as_onnxruntime(net.model(), {"x": random((3, 5, 6))}, program)
+    assert [step.mask for region in program.regions for step in region.steps] == [""] * 4
+
+
+def test_first_states_may_be_constants():
+    net = RecurrentNet()
+    first = tuple(net.constant(random((2, 3, 8), i)) for i in range(2))
+    (y, *_) = net.layer("LSTM", net.input("x", 4, 3, 6), 6, 8, directions=2, first=first)
+    net.output(y)
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert places(program)["lstm"] == "kernels"
 
 
 def test_first_states_of_another_batch_are_refused():
