@@ -108,7 +108,8 @@ class Hostile(Sources):
         bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
         op = self.kernels.Recurrent(
             weights, bias, cell=cell, reversed=[self.rng.random() < 0.5 for _ in range(directions)],
-            has_cell_states=self.rng.random() < 0.3, batch=self.size(), isa=self.rng.choice(ISAS),
+            has_cell_states=self.rng.random() < 0.3, has_lengths=self.rng.random() < 0.3, batch=self.size(),
+            isa=self.rng.choice(ISAS),
         )  # fmt: skip
         if self.rng.random() < 0.5:
             op = op.for_batch(self.rng.choice((1, 2, 16, self.size())))
