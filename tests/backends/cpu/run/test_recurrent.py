@@ -183,7 +183,7 @@ def test_first_states_may_be_constants():
     (y, *_) = net.layer("LSTM", net.input("x", 4, 3, 6), 6, 8, directions=2, first=first)
     net.output(y)
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
-    assert places(program)["lstm"] == "kernels"
+    assert places(program)[y] == "kernels"
 
 
 def test_first_states_of_another_batch_are_refused():
