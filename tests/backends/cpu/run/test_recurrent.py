@@ -75,7 +75,8 @@ def test_layers_agree_with_onnxruntime(kind, attrs, draw, threads):
     program = CpuProgram(model, CompileOptions(threads=threads, deterministic=True))
     assert set(places(program).values()) <= {"kernels"}
     for batch in draw.draw(st.lists(st.sampled_from((1, 2, 3, 5, 15, 16, 17, 20, 32)), min_size=1, max_size=2)):
-        assert_same_as_onnxruntime(model, feeds(draw.draw(st.integers(1, 9)), batch), program)
+        # A single state may be the small difference of large terms: it is as exact as these are, which are about one.
+        assert_same_as_onnxruntime(model, feeds(draw.draw(st.integers(1, 9)), batch), program, least=1.0)
 
 
 def test_one_step_in_both_directions_begins_with_the_states_of_both():
