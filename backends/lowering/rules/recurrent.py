@@ -28,6 +28,8 @@ _ACTIVATIONS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"],
 # Positions of inputs.
 _LENGTHS, _FIRST_H, _FIRST_C, _PEEPHOLES = 4, 5, 6, 7
 _AXES = 3
+# Operators whose result has no other values than their first input.
+_COPYING = ("Cast", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze")
 
 
 def recurrent_layer(node: NodeView) -> tuple[Step, ...]:
@@ -171,7 +173,7 @@ def _is_filled(graph: GraphView, name: str, value: Dim) -> bool:
     if is_standard_op(maker, "ConstantOfShape"):
         filled = [onnx.numpy_helper.to_array(attribute.t) for attribute in maker.attribute]
         return bool(np.all(np.array(filled or [0]) == value))
-    return is_standard_op(maker, "Expand", "Tile", "Cast") and _is_filled(graph, maker.input[0], value)
+    return is_standard_op(maker, *_COPYING) and _is_filled(graph, maker.input[0], value)
 
 
 def _is_read(node: NodeView, name: str) -> bool:
