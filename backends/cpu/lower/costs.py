@@ -53,7 +53,8 @@ SMALL_BYTES = 1 << 19
 _INT8_SHARE = 0.25
 # Weights of a region's products that are more, as dense floats, come from memory in each run.
 _CACHED_BYTES = 8 << 20
-# What the second-level cache keeps of weights that are read over and over, beside what else passes through it.
+# Weights that the second-level cache keeps from step to step, beside what else passes through it. Of twice as many, it
+# keeps none: each step reads them from behind it. Between the two, time grows with the bytes (measured).
 _KEPT_BYTES = 3 * _kernels.cache_bytes()[1] // 4
 # Of a step of a recurrent layer in the kernels, besides its product.
 _STEP_SECONDS = 2.5e-6
@@ -97,6 +98,8 @@ class Work:
         elsewhere: share of the dense product's time that onnxruntime takes.
         weights: bytes of a product's weights in the kernels, and in onnxruntime.
         steps: of all directions of a recurrent layer, one after the other.
+        kept: share of a recurrent layer's weights that a cache keeps from step to step; others are as those of a large
+            product.
         is_quantized: whether it multiplies bytes; the rates are those of floats, and ``Entry.quantized`` times as high.
     """
 
@@ -111,6 +114,7 @@ class Work:
     weights: tuple[float, float] = (0.0, 0.0)
     is_quantized: bool = False
     steps: int = 0
+    kept: float = 1.0
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
@@ -118,6 +122,8 @@ class Work:
         kind = self.kind if self.kind in side.flops or not self.usual else self.usual
         if kind in side.flops:
             rate = side.flops[kind].at(self.positions, density) * (side.quantized if self.is_quantized else 1)
+            if self.kept < 1:
+                rate = 1 / (self.kept / rate + (1 - self.kept) / side.flops["product"].at(self.positions, density))
             seconds += 1e-9 * density * self.flops / rate
         else:
             seconds += 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
@@ -138,14 +144,14 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
     if isinstance(spec, Recurrent):
-        # Each step is a product of as many rows as there are sequences, and each gate has an activation. The weights
-        # of a direction come from memory once, where the second-level cache keeps them from step to step.
-        is_kept = step.dtype.itemsize * spec.weights.size <= _KEPT_BYTES * len(spec.reversed)
+        # Each step is a product of as many rows as there are sequences, and each gate has an activation.
+        direction = step.dtype.itemsize * spec.weights.size / len(spec.reversed)
         density = 1.0 if multiplies_zeros(spec.weights) else spec.weights.density
         flops = 2.0 * spec.weights.size * math.prod(operand[:-1])
         gates = float(step.dtype.itemsize * math.prod(operand))
-        return Work("small product" if is_kept else "product", operand[1], density, flops, nbytes, 2.0 * gates,
-                    steps=operand[0] * len(spec.reversed))  # fmt: skip
+        return Work("small product", operand[1], density, flops, nbytes, 2.0 * gates,
+                    steps=operand[0] * len(spec.reversed),
+                    kept=min(max(2 - direction / _KEPT_BYTES, 0.0), 1.0))  # fmt: skip
     if isinstance(spec, QuantizedMatmul):
         return _integer_work(spec, operand, result, nbytes)
     if isinstance(spec, LinearLayer):

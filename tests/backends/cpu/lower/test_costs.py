@@ -58,14 +58,18 @@ def test_weights_that_are_nearly_dense_are_multiplied_with_their_zeros():
     assert found.kernels == pytest.approx(2 * found.onnxruntime)
 
 
-@pytest.mark.parametrize(("kept", "kind"), [(4 * 300 * 100, "small product"), (4 * 300 * 100 - 1, "product")])
-def test_steps_of_recurrent_layers_are_products_of_weights_that_a_cache_may_keep(monkeypatch, kept, kind):
-    monkeypatch.setattr(costs, "_KEPT_BYTES", kept)
+@pytest.mark.parametrize(("cache", "kept"), [(120_000, 1.0), (80_000, 0.5), (60_000, 0.0), (30_000, 0.0)])
+def test_steps_of_recurrent_layers_are_products_of_weights_that_a_cache_may_keep(monkeypatch, cache, kept):
+    monkeypatch.setattr(costs, "_KEPT_BYTES", cache)
     spec = Recurrent(weights(600, 100, 0.1), None, "gru", (False, True))
     work = step_work(Step(spec, ("x",), "y", "rows", "rows", (0,)), (50, 4, 600), (50, 4, 200))
     # Of each step and sequence, all weights of both directions; a step has the rows of four sequences.
-    assert (work.kind, work.positions, work.density, work.flops) == (kind, 4, 0.1, 2 * 600 * 100 * 50 * 4)
-    assert work.steps == 50 * 2
+    assert (work.positions, work.density, work.flops) == (4, 0.1, 2 * 600 * 100 * 50 * 4)
+    assert (work.steps, work.kept) == (50 * 2, kept)
+    # Of two rates, one behind the other.
+    small, large = replace(work, activated=0.0, kept=1.0), replace(work, activated=0.0, kept=0.0)
+    seconds = [one.seconds(RATES.onnxruntime, 1.0) for one in (replace(work, activated=0.0), small, large)]
+    assert seconds[0] == pytest.approx(kept * seconds[1] + (1 - kept) * seconds[2])
 
 
 def test_values_of_fewer_bits_have_rates_of_their_own_where_they_were_measured():
