@@ -49,7 +49,8 @@ void bind_recurrent(nb::module_& module) {
           "'gru_linear' (linear_before_reset = 1), 'tanh' or 'relu'. `reversed` says of each direction whether it "
           "begins with the last step. The result has the states h of all directions as channels, and with "
           "`has_cell_states` as many of c behind them. Other operands: the first h and c, [directions * "
-          "batch][hidden]. With `has_lengths`, the mask says how many steps each sequence has; its states h are zero from "
+          "batch][hidden]. With `has_lengths`, the mask says how many steps each sequence has; its states h are zero "
+          "from "
           "there on, and there are as many channels behind them of states that stay what they were. "
           "Batches of whole sixteens are in images16, all others in planes.")
       .def(

@@ -119,7 +119,8 @@ void Recurrent::run(ThreadPool& pool, const Shape& shape, const float* in, const
   output_shape(shape);
   if (shape.n == 0) return;
   for (std::int64_t i = 0; options_.has_lengths && i < options_.batch; ++i) {
-    if (others.mask == nullptr || !(others.mask[i] >= 0 && others.mask[i] <= static_cast<float>(shape.n / options_.batch))) {
+    if (others.mask == nullptr ||
+        !(others.mask[i] >= 0 && others.mask[i] <= static_cast<float>(shape.n / options_.batch))) {
       throw std::invalid_argument("recurrent: the length of a sequence is not between 0 and the number of steps");
     }
   }

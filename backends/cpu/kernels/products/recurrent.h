@@ -25,8 +25,8 @@ struct RecurrentOptions {
 // hidden], the states h, and behind them as many channels of states c if asked for. Second operand, and third of lstm:
 // the first h and c, [directions batch][hidden]; zero where they are left out.
 //
-// With lengths, the mask has one for each sequence. A sequence has no steps from its length on: its h is zero there, and
-// its state stays what it was. The result has these states too, as channels between those of h and those of c.
+// With lengths, the mask has one for each sequence. A sequence has no steps from its length on: its h is zero there,
+// and its state stays what it was. The result has these states too, as channels between those of h and those of c.
 //
 // Batches of whole sixteens are in NCHWn16, all others row-major: the rows of a step must begin a group of lanes.
 class Recurrent final : public Op {

@@ -5,7 +5,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/cache.h"
 #include "conv/conv.h"
+#include "products/lookup_product.h"
 #include "products/matmul.h"
 
 namespace sift::cpu {
@@ -91,7 +93,15 @@ std::shared_ptr<const Op> RecurrentWeights::made(std::int64_t first, std::int64_
   SparseWeights own = rows_of(*weights_, first, count);
   std::vector<float> bias;
   if (!bias_.empty()) bias.assign(bias_.begin() + first, bias_.begin() + first + count);
-  if (layout == Layout::nchw) return std::make_shared<const Matmul>(own, std::move(bias), Activation{}, kernels_);
+  if (layout == Layout::nchw) {
+    // Those of a direction share a cache. What comes from behind it should be few bytes instead.
+    const std::int64_t rows = weights_->rows() / directions_;
+    const std::int64_t packed = LookupProduct::packed_bytes(own, kernels_);
+    if (packed != LookupProduct::kUnsuited && packed <= level2_cache_bytes() / 4 * 3 * count / rows) {
+      return std::make_shared<const LookupProduct>(own, bias, kernels_);
+    }
+    return std::make_shared<const Matmul>(own, std::move(bias), Activation{}, kernels_);
+  }
   ConvOptions options;
   options.layout = layout;
   return std::make_shared<const Conv>(std::make_shared<const SparseWeights>(std::move(own)), std::move(bias), options,

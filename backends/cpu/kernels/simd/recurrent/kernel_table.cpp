@@ -5,7 +5,8 @@ namespace sift::cpu {
 #if defined(SIFT_HAS_X86)
 namespace avx512 {
 void recurrent_cell(RecurrentCellArgs args);
-}
+void lookup_rows(LookupArgs args);
+}  // namespace avx512
 namespace avx2 {
 void recurrent_cell(RecurrentCellArgs args);
 }
@@ -28,6 +29,13 @@ RecurrentCellFunction recurrent_cell_of([[maybe_unused]] const KernelTable& kern
   if (&kernels == find_kernels("neon")) return &neon::recurrent_cell;
 #endif
   return &portable::recurrent_cell;
+}
+
+LookupFunction lookup_of([[maybe_unused]] const KernelTable& kernels) {
+#if defined(SIFT_HAS_X86)
+  if (&kernels == find_kernels("avx512")) return &avx512::lookup_rows;
+#endif
+  return nullptr;
 }
 
 }  // namespace sift::cpu
