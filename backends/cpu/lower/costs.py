@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros
-from sift_onnx.backends.cpu.lower.layouts import LANES_PAY
+from sift_onnx.backends.cpu.lower.layouts import LANES, LANES_PAY
 from sift_onnx.backends.cpu.lower.rates import Entry, Rates
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
@@ -56,6 +56,9 @@ _CACHED_BYTES = 8 << 20
 # Weights that the second-level cache keeps from step to step, beside what else passes through it. Of twice as many, it
 # keeps none: each step reads them from behind it. Between the two, time grows with the bytes (measured).
 _KEPT_BYTES = 3 * _kernels.cache_bytes()[1] // 4
+# Products of recurrent layers by a lookup in registers, and the columns that these hold.
+_LOOKUP = "lookup"
+_LOOKUP_COLUMNS = 31
 # Of a step of a recurrent layer in the kernels, besides its product.
 _STEP_SECONDS = 2.5e-6
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
@@ -122,7 +125,7 @@ class Work:
         kind = self.kind if self.kind in side.flops or not self.usual else self.usual
         if kind in side.flops:
             rate = side.flops[kind].at(self.positions, density) * (side.quantized if self.is_quantized else 1)
-            if self.kept < 1:
+            if self.kept < 1 and kind != _LOOKUP:
                 rate = 1 / (self.kept / rate + (1 - self.kept) / side.flops["product"].at(self.positions, density))
             seconds += 1e-9 * density * self.flops / rate
         else:
@@ -149,7 +152,8 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         density = 1.0 if multiplies_zeros(spec.weights) else spec.weights.density
         flops = 2.0 * spec.weights.size * math.prod(operand[:-1])
         gates = float(step.dtype.itemsize * math.prod(operand))
-        return Work("small product", operand[1], density, flops, nbytes, 2.0 * gates,
+        kind = _LOOKUP if _looks_up(spec, operand[1]) else "small product"
+        return Work(kind, operand[1], density, flops, nbytes, 2.0 * gates, usual="small product",
                     steps=operand[0] * len(spec.reversed),
                     kept=min(max(2 - direction / _KEPT_BYTES, 0.0), 1.0))  # fmt: skip
     if isinstance(spec, QuantizedMatmul):
@@ -181,6 +185,16 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         is_plain = getattr(spec, "activation", NO_ACTIVATION)[0] in _COMPARISONS
         kind = _ELEMENTWISE if is_plain else _ACTIVATION
     return Work(kind, 0.0, 1.0, 0.0, nbytes)
+
+
+def _looks_up(spec: Recurrent, sequences: int) -> bool:
+    """Whether the kernels look states up, where their instruction set can (``products/recurrent.cpp``)."""
+    density, rows = spec.weights.density, spec.weights.rows / len(spec.reversed)
+    # Of sixteen rows, the one with the most entries in 31 columns decides, in whole groups of four.
+    most = _LOOKUP_COLUMNS * density + 1.77 * math.sqrt(_LOOKUP_COLUMNS * density * (1 - density))
+    groups = math.ceil(rows / LANES) * math.ceil(spec.weights.columns / _LOOKUP_COLUMNS) * (most / 4 + 0.5)
+    few = sequences < (12 if density > 0.25 else 7)
+    return few and density <= 0.55 and spec.weights.columns >= _LOOKUP_COLUMNS and groups * 322 <= _KEPT_BYTES
 
 
 def _integer_work(spec: QuantizedMatmul, operand: Shape, result: Shape, nbytes: float) -> Work:
@@ -235,7 +249,9 @@ def region_estimate(
         shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
         work = step_work(step, operand, shapes[step.output])
         if work is not None:
-            own = work.seconds(rates.kernels, work.density) + _STEP_SECONDS * work.steps
+            # Rates of lookups were measured with their steps.
+            is_lookup = work.kind == _LOOKUP and _LOOKUP in rates.kernels.flops
+            own = work.seconds(rates.kernels, work.density) + _STEP_SECONDS * (0 if is_lookup else work.steps)
             other = work.seconds(rates.onnxruntime, 1.0) * work.elsewhere
             if from_memory and any(work.weights):
                 # Both wait for the same memory.

@@ -16,7 +16,7 @@ constexpr std::uint32_t kZero = 31;
 constexpr std::uint32_t kAllZero = kZero * 0x01010101U;
 constexpr std::int64_t kMostColumns = 1 << 16;
 // Denser weights are faster as bits and values, or dense.
-constexpr double kMostDensity = 0.5;
+constexpr double kMostDensity = 0.55;
 // Multiply-adds below which waking the other threads costs more than they save.
 constexpr std::int64_t kAlone = 1 << 17;
 

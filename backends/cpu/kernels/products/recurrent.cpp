@@ -10,10 +10,12 @@
 namespace sift::cpu {
 namespace {
 
-// Rows from which lanes that are partly idle are faster than products of few rows: of dense weights, and of others.
-constexpr std::int64_t kLanesPayDense = 12;
-constexpr std::int64_t kLanesPay = 3;
-constexpr double kDenseAbove = 0.5;
+// Rows from which lanes that are partly idle are faster than products of few rows: of bits and values, and of lookups,
+// by whether there are many weights.
+constexpr std::int64_t kLanesPay[] = {3, 12};
+constexpr std::int64_t kLanesPayLookup[] = {7, 12};
+constexpr double kManyAbove = 0.5;
+constexpr double kManyLookupsAbove = 0.25;
 // Values of states below which waking the other threads costs more than they save.
 constexpr std::int64_t kAlone = 1 << 13;
 
@@ -94,8 +96,9 @@ void Recurrent::plan() {
   hidden_ = weights_->hidden();
   channels_ = weights_->directions() * gate_count(options_.cell) * hidden_;
   results_ = weights_->directions() * hidden_ * (1 + options_.has_lengths + options_.has_cell_states);
-  const bool in_lanes = batch >= (weights_->density() > kDenseAbove ? kLanesPayDense : kLanesPay);
-  width_ = in_lanes ? kLanes : 1;
+  const std::int64_t few = weights_->looks_up() ? kLanesPayLookup[weights_->density() > kManyLookupsAbove ? 1 : 0]
+                                                : kLanesPay[weights_->density() > kManyAbove ? 1 : 0];
+  width_ = batch >= few ? kLanes : 1;
   groups_ = ceil_div(batch, width_);
 }
 

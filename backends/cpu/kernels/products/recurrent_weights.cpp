@@ -55,6 +55,9 @@ RecurrentWeights::RecurrentWeights(std::shared_ptr<const SparseWeights> weights,
   if (!bias_.empty() && static_cast<std::int64_t>(bias_.size()) != weights_->rows()) {
     throw std::invalid_argument("recurrent: one bias per row of the weights");
   }
+  // The weights of a direction share a cache. What comes from behind it should be few bytes instead.
+  const std::int64_t bytes = LookupProduct::packed_bytes(*weights_, kernels_);
+  looks_up_ = bytes != LookupProduct::kUnsuited && bytes / directions <= level2_cache_bytes() / 4 * 3;
 }
 
 std::int64_t RecurrentWeights::bytes() const {
@@ -94,12 +97,7 @@ std::shared_ptr<const Op> RecurrentWeights::made(std::int64_t first, std::int64_
   std::vector<float> bias;
   if (!bias_.empty()) bias.assign(bias_.begin() + first, bias_.begin() + first + count);
   if (layout == Layout::nchw) {
-    // Those of a direction share a cache. What comes from behind it should be few bytes instead.
-    const std::int64_t rows = weights_->rows() / directions_;
-    const std::int64_t packed = LookupProduct::packed_bytes(own, kernels_);
-    if (packed != LookupProduct::kUnsuited && packed <= level2_cache_bytes() / 4 * 3 * count / rows) {
-      return std::make_shared<const LookupProduct>(own, bias, kernels_);
-    }
+    if (looks_up_) return std::make_shared<const LookupProduct>(own, bias, kernels_);
     return std::make_shared<const Matmul>(own, std::move(bias), Activation{}, kernels_);
   }
   ConvOptions options;

@@ -24,6 +24,8 @@ class RecurrentWeights {
   std::int64_t directions() const { return directions_; }
   double density() const { return weights_->density(); }
   std::int64_t bytes() const;
+  // Whether products of few rows are lookups.
+  bool looks_up() const { return looks_up_; }
 
   // states part^T + bias of each part of a direction, in planes or with 16 rows in the lanes.
   std::vector<std::shared_ptr<const Op>> products(std::int64_t direction, Layout layout) const;
@@ -40,6 +42,7 @@ class RecurrentWeights {
   std::int64_t directions_;
   std::vector<std::int64_t> parts_;
   const KernelTable& kernels_;
+  bool looks_up_ = false;
   mutable ForkSafeMutex mutex_;
   mutable Products few_;
   mutable Products lanes_;
