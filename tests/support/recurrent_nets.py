@@ -48,8 +48,8 @@ class RecurrentNet(Net):
             bias = self.constant(values.astype(np.float32), f"{name}.b")
         if directions == 2:
             attrs["direction"] = "bidirectional"
-        made = self.op(kind, x, weights, recurrent, bias, lengths, *first, name=name, outputs=3 if kind == "LSTM" else 2,
-                       hidden_size=hidden, **attrs)  # fmt: skip
+        inputs = (x, weights, recurrent, bias, lengths, *first)
+        made = self.op(kind, *inputs, name=name, outputs=3 if kind == "LSTM" else 2, hidden_size=hidden, **attrs)
         kept = [made_name if letter in outputs else "" for made_name, letter in zip(made, "yhc", strict=False)]
         self._nodes[-1].output[:] = kept
         return kept

@@ -59,6 +59,8 @@ _KEPT_BYTES = 3 * _kernels.cache_bytes()[1] // 4
 # Products of recurrent layers by a lookup in registers, and the columns that these hold.
 _LOOKUP = "lookup"
 _LOOKUP_COLUMNS = 31
+# Of a step of a sequence there, besides its product.
+_LOOKUP_SECONDS = 0.25e-6
 # Of a step of a recurrent layer in the kernels, besides its product.
 _STEP_SECONDS = 2.5e-6
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
@@ -249,9 +251,9 @@ def region_estimate(
         shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
         work = step_work(step, operand, shapes[step.output])
         if work is not None:
-            # Rates of lookups were measured with their steps.
             is_lookup = work.kind == _LOOKUP and _LOOKUP in rates.kernels.flops
-            own = work.seconds(rates.kernels, work.density) + _STEP_SECONDS * (0 if is_lookup else work.steps)
+            own = work.seconds(rates.kernels, work.density)
+            own += work.steps * (_LOOKUP_SECONDS * work.positions if is_lookup else _STEP_SECONDS)
             other = work.seconds(rates.onnxruntime, 1.0) * work.elsewhere
             if from_memory and any(work.weights):
                 # Both wait for the same memory.

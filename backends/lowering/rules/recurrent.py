@@ -172,7 +172,7 @@ def _is_filled(graph: GraphView, name: str, value: Dim) -> bool:
     maker = graph.nodes[index]
     if is_standard_op(maker, "ConstantOfShape"):
         filled = [onnx.numpy_helper.to_array(attribute.t) for attribute in maker.attribute]
-        return bool(np.all(np.array(filled or [0]) == value))
+        return all(np.all(values == value) for values in filled) if filled else value == 0
     return is_standard_op(maker, *_COPYING) and _is_filled(graph, maker.input[0], value)
 
 

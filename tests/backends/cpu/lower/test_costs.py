@@ -73,17 +73,15 @@ def test_steps_of_recurrent_layers_are_products_of_weights_that_a_cache_may_keep
 
 
 def test_few_sequences_look_their_states_up_where_that_was_measured():
-    rates = replace(
-        RATES,
-        kernels=replace(RATES.kernels, flops={**RATES.kernels.flops, "lookup": Grid((1.0,), (1.0,), ((200.0,),))}),
-    )
+    flops = {**RATES.kernels.flops, "lookup": Grid((1.0,), (1.0,), ((200.0,),))}
+    rates = replace(RATES, kernels=replace(RATES.kernels, flops=flops))
     step = Step(Recurrent(weights(300, 100, 0.1), None, "gru", (False,)), ("x",), "y", "rows", "rows", (0,))
     gains = {
         rows: region_estimate([step], {"x": (50, rows, 300)}, ["y"], RATES).kernels
         - region_estimate([step], {"x": (50, rows, 300)}, ["y"], rates).kernels
         for rows in (1, 6, 7)
     }
-    assert gains[1] > 0 and gains[6] > gains[1]
+    assert min(gains[1], gains[6]) > 0
     assert gains[7] == 0
 
 
