@@ -24,7 +24,7 @@ SIGNATURES = {
     "densify": "model",
     "check": "model reference=None",
     "benchmark": "models",
-    "evaluate": "models data",
+    "evaluate": "model data",
     "profile": "model",
     "report": "results html",
     "simulate": "model preset='wse2' batch=None training=False fidelity='fast'",
