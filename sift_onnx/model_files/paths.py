@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sift_onnx.errors import ModelReadError, OutputError
 
-__all__ = ["check_input", "check_output", "refuse_dash"]
+__all__ = ["check_input", "check_name_for_onnx", "check_output", "refuse_dash"]
 
 
 def check_input(path: Path) -> None:
@@ -26,6 +26,18 @@ def check_input(path: Path) -> None:
         raise ModelReadError(f"cannot read {path}: there is a null character in the name") from error
     if stat.S_ISDIR(mode):
         raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
+
+
+def check_name_for_onnx(path: str | Path) -> None:
+    """Refuse a name that onnx and onnxruntime cannot open: their bindings take UTF-8 only.
+
+    Raises:
+        ModelReadError: it is one.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise ModelReadError(f"the name of {path} is not UTF-8, and onnxruntime cannot open it; rename it") from error
 
 
 def refuse_dash(path: Path) -> None:

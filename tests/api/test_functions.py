@@ -62,6 +62,16 @@ def test_a_check_that_fails_is_a_result_and_no_error(path: Path) -> None:
         sift_onnx.check("no-such.onnx")
 
 
+def test_results_do_not_name_files_that_are_gone(path: Path) -> None:
+    model = sift_onnx.load(path)
+    assert sift_onnx.check(model, path).model == "model.onnx"
+    assert sift_onnx.check(path, model).reference == "model-1.onnx"
+    assert sift_onnx.check(path).model == str(path)
+    assert sift_onnx.profile(model, backend="onnxruntime", threads=1, input_shapes=SHAPES).model == "model.onnx"
+    times = sift_onnx.benchmark(model, baseline=path, seconds=0.02, warmup=0, input_shapes=SHAPES, **FAST)
+    assert {run.model for run in times.runs} == {"model.onnx", str(path)}
+
+
 def test_prune_and_densify_give_models_and_tables(path: Path, tmp_path: Path) -> None:
     pruned = sift_onnx.prune(path, 0.75, pattern="block:1x4", only=["body.*"])
     assert {name: float(mask.mean()) for name, mask in sift_onnx.masks(pruned.model).items()} == {"body.weight": 0.25}

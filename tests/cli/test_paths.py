@@ -155,3 +155,16 @@ def test_no_file_is_written_over_what_else_the_call_names(words: tuple[str, ...]
 def test_a_model_may_take_its_own_place() -> None:
     words = ["prune", "in.onnx", "in.onnx", "--sparsity", "0.5", "--force", "--json", "-"]
     assert CliRunner().invoke(main, words).exit_code == 0
+
+
+@pytest.mark.parametrize("words", [("check", "NAME"), ("benchmark", "NAME", "--backend", "onnxruntime")], ids=" ".join)
+def test_a_name_that_is_not_utf8_is_read_but_not_by_onnxruntime(words: tuple[str, ...]) -> None:
+    name = "caf\udce9.onnx"
+    try:
+        Path(name).write_bytes(Path("in.onnx").read_bytes())
+    except OSError:
+        pytest.skip("this file system has UTF-8 names only")
+    assert CliRunner().invoke(main, ["inspect", name]).exit_code == 0
+    result = CliRunner().invoke(main, [name if word == "NAME" else word for word in words])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(r"Error: the name of caf\udce9.onnx is not UTF-8, and onnxruntime cannot open it")
