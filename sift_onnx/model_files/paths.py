@@ -14,18 +14,21 @@ def check_input(path: Path) -> None:
     """Refuse a model file that is not there; what else may be wrong with it is said when it is read.
 
     Raises:
-        ModelReadError: there is no such file, or it is a folder.
+        ModelReadError: there is no such file, or it is a folder or a device.
     """
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
-        raise ModelReadError(f"{path}: no such file") from error
+        dash = "; models are not read from '-', but from /dev/stdin" if str(path) == "-" else ""
+        raise ModelReadError(f"{path}: no such file{dash}") from error
     except OSError:
         return
     except ValueError as error:
         raise ModelReadError(f"cannot read {path}: there is a null character in the name") from error
     if stat.S_ISDIR(mode):
         raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # some never end
+        raise ModelReadError(f"{path} is a device; name a file")
 
 
 def check_name_for_onnx(path: str | Path) -> None:

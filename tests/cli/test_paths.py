@@ -118,6 +118,18 @@ def test_a_name_that_is_empty_is_said_to_be(words: tuple[str, ...]) -> None:
     assert (result.exit_code, "the name is empty; name a file" in result.stderr) == (2, True)
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_a_device_without_an_end_is_not_read() -> None:
+    result = CliRunner().invoke(main, ["inspect", "/dev/zero"])
+    assert (result.exit_code, result.stderr) == (2, "Error: /dev/zero is a device; name a file\n")
+
+
+def test_a_dash_is_no_model_but_stdin_has_a_name() -> None:
+    result = CliRunner().invoke(main, ["inspect", "-"])
+    assert result.exit_code == 2
+    assert "-: no such file; models are not read from '-', but from /dev/stdin" in result.stderr
+
+
 def test_a_file_is_no_folder_to_write_to() -> None:
     assert "in.onnx is no folder" in said("convert", IN="in.onnx", OUT="in.onnx/out.onnx")
 
