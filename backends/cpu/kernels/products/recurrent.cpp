@@ -13,11 +13,11 @@ namespace {
 // Rows from which lanes that are partly idle are faster than products of few rows: of bits and values, and of lookups,
 // by whether there are many weights.
 constexpr std::int64_t kLanesPay[] = {3, 12};
-constexpr std::int64_t kLanesPayLookup[] = {7, 12};
+constexpr std::int64_t kLanesPayLookup[] = {8, 12};
 constexpr double kManyAbove = 0.5;
 constexpr double kManyLookupsAbove = 0.25;
 // Values of states below which waking the other threads costs more than they save.
-constexpr std::int64_t kAlone = 1 << 13;
+constexpr std::int64_t kAlone = 1 << 11;
 
 // Memory of the calling thread, which the others read and write while they work for it.
 struct Scratch {
