@@ -81,7 +81,7 @@ Tensor run_from(const Op& op, ThreadPool& pool, const KernelTable& kernels, cons
 
 // A layer of one gate, whose states are easily walked; the other cells differ behind the products alone.
 void test_recurrent(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
-  const std::int64_t hidden = random.between(1, 40);
+  const std::int64_t hidden = random.between(1, 70);
   const std::int64_t batch = random.chance(0.3) ? 16 * random.between(1, 2) : random.between(1, 20);
   const std::int64_t steps = random.between(1, 5);
   std::vector<float> weights(static_cast<std::size_t>(2 * hidden * hidden));
