@@ -67,7 +67,7 @@ def recurrent_model(kind, attrs, draw, features, hidden):
 
 
 @pytest.mark.parametrize(("kind", "attrs"), VARIANTS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(draw=st.data(), threads=st.sampled_from((1, 2)))
 def test_layers_agree_with_onnxruntime(kind, attrs, draw, threads):
     features, hidden = draw.draw(st.sampled_from((1, 5, 20))), draw.draw(st.sampled_from((1, 7, 16, 33)))
