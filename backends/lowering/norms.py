@@ -2,11 +2,12 @@
 
 Layer normalization is ``d / sqrt(mean(d^2) + epsilon) * scale + shift`` with ``d = x - mean(x)``; RMS normalization has
 x in place of d. Scale and shift may be left out, squares are powers or products, and quotients may be products by a
-reciprocal.
+reciprocal. TensorFlow writes layer normalization as ``x * g + (shift - mean(x) * g)`` with ``g = scale / sqrt(...)``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,9 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 
 __all__ = ["NormMatch", "find_norms"]
+
+# One number for each channel, where there is such an operand.
+_Vector = npt.NDArray[np.float32] | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class NormMatch:
 
 def find_norms(graph: GraphView) -> list[NormMatch]:
     """All occurrences whose intermediate values no other node reads."""
-    found = (_match(graph, i) for i, node in enumerate(graph.nodes) if is_standard_op(node, "Sqrt"))
+    roots = [i for i, node in enumerate(graph.nodes) if is_standard_op(node, "Sqrt")]
+    found = (_match(graph, root) or _match_affine(graph, root) for root in roots)
     return [norm for norm in found if norm is not None]
 
 
@@ -63,15 +68,103 @@ def _match(graph: GraphView, root: int) -> NormMatch | None:
     shift, value = _vector(graph, value, "Add", dims, nodes)
     if max(nodes) != graph.producers[value]:
         return None
-    ones, zeros = np.ones(dims[-1], np.float32), np.zeros(dims[-1], np.float32)
-    return NormMatch(
-        operand or difference,
-        ones if scale is None else scale,
-        zeros if shift is None else shift,
-        epsilon,
-        operand is not None,
-        tuple(sorted(nodes)),
-    )
+    return _norm(operand or difference, dims[-1], scale, shift, epsilon, operand is not None, nodes)
+
+
+def _norm(
+    operand: str, channels: int, scale: _Vector, shift: _Vector, epsilon: float, is_centered: bool, nodes: set[int]
+) -> NormMatch:
+    ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    scale, shift = ones if scale is None else scale, zeros if shift is None else shift
+    return NormMatch(operand, scale, shift, epsilon, is_centered, tuple(sorted(nodes)))
+
+
+def _match_affine(graph: GraphView, root: int) -> NormMatch | None:
+    """TensorFlow's form, with this root."""
+    nodes = {root}
+    squares = _mean_of_squares(graph, graph.nodes[root].input[0], nodes)
+    subtracted = _maker(graph, squares[0], "Sub") if squares is not None else None
+    gain = _reciprocal(graph, root, nodes)
+    if squares is None or subtracted is None or gain is None:
+        return None
+    operand, mean = graph.nodes[subtracted].input
+    reduced = _maker(graph, mean, "ReduceMean")
+    dims = graph.dims(operand)
+    if reduced is None or graph.nodes[reduced].input[0] != operand or not _is_over_channels(graph, reduced):
+        return None
+    if not dims or not isinstance(dims[-1], int):
+        return None
+    nodes |= {subtracted, reduced}
+    scale, gain = _vector(graph, gain, "Mul", dims, nodes)
+    products = {other: index for index, other in _factors(graph, gain)}
+    negative = next((name for name in products if _is_negative_of(graph, name, mean)), "")
+    moved = products.pop(negative or mean, None)
+    scaled = products.pop(operand, None)
+    if moved is None or scaled is None or products:
+        return None
+    nodes |= {moved, scaled}
+    if negative:
+        nodes.add(graph.producers[negative])
+    ends = _joined(graph, moved, scaled, bool(negative), dims, nodes)
+    if ends is None:
+        return None
+    shift, result = ends
+    inside = [name for index in nodes for name in graph.nodes[index].output if name != result]
+    if max(nodes) != graph.producers[result] or not all(graph.is_only_read_by(name, nodes) for name in inside):
+        return None
+    return _norm(operand, dims[-1], scale, shift, squares[1], True, nodes)
+
+
+def _reciprocal(graph: GraphView, root: int, nodes: set[int]) -> str | None:
+    """One by the root."""
+    reader = graph.only_reader(graph.nodes[root].output[0])
+    if reader is None:
+        return None
+    node = graph.nodes[reader]
+    if not (is_standard_op(node, "Reciprocal") or (is_standard_op(node, "Div") and graph.number(node.input[0]) == 1)):
+        return None
+    nodes.add(reader)
+    return node.output[0]
+
+
+def _factors(graph: GraphView, name: str) -> Iterator[tuple[int, str]]:
+    """Readers of a value, and what they multiply it by; nothing for those that do something else."""
+    for index in graph.readers.get(name, ()):
+        others = [other for other in graph.nodes[index].input if other != name]
+        is_product = is_standard_op(graph.nodes[index], "Mul") and len(others) == 1
+        yield index, others[0] if is_product else ""
+
+
+def _is_negative_of(graph: GraphView, name: str, other: str) -> bool:
+    index = _maker(graph, name, "Neg")
+    return index is not None and graph.nodes[index].input[0] == other
+
+
+def _joined(
+    graph: GraphView, moved: int, scaled: int, is_negative: bool, dims: Dims, nodes: set[int]
+) -> tuple[_Vector, str] | None:
+    """The shift in what is added to a product, or taken off it, and the result; the nodes join ``nodes``."""
+    value, product = graph.nodes[moved].output[0], graph.nodes[scaled].output[0]
+    shift: _Vector = None
+    if is_negative:
+        shift, value = _vector(graph, value, "Add", dims, nodes)
+    else:
+        reader = graph.only_reader(value)
+        if reader is None or not is_standard_op(graph.nodes[reader], "Sub") or graph.nodes[reader].input[1] != value:
+            return None
+        if graph.nodes[reader].input[0] == product:
+            nodes.add(reader)
+            return None, graph.nodes[reader].output[0]
+        shift, value = _vector(graph, value, "Sub", dims, nodes)
+        if shift is None:
+            return None
+    reader = graph.only_reader(value)
+    if reader is None or sorted(graph.nodes[reader].input) != sorted((product, value)):
+        return None
+    if not is_standard_op(graph.nodes[reader], "Add"):
+        return None
+    nodes.add(reader)
+    return shift, graph.nodes[reader].output[0]
 
 
 def _mean_of_squares(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float] | None:
@@ -120,20 +213,17 @@ def _divided(graph: GraphView, root: int, difference: str, nodes: set[int]) -> s
     if is_standard_op(node, "Div") and list(node.input) == [difference, deviation]:
         nodes.add(reader)
         return node.output[0]
-    if not (is_standard_op(node, "Reciprocal") or (is_standard_op(node, "Div") and graph.number(node.input[0]) == 1)):
+    inverse = _reciprocal(graph, root, nodes)
+    product = graph.only_reader(inverse) if inverse is not None else None
+    if inverse is None or product is None or not is_standard_op(graph.nodes[product], "Mul"):
         return None
-    product = graph.only_reader(node.output[0])
-    if product is None or not is_standard_op(graph.nodes[product], "Mul"):
+    if sorted(graph.nodes[product].input) != sorted((difference, inverse)):
         return None
-    if sorted(graph.nodes[product].input) != sorted((difference, node.output[0])):
-        return None
-    nodes |= {reader, product}
+    nodes.add(product)
     return graph.nodes[product].output[0]
 
 
-def _vector(
-    graph: GraphView, value: str, op: str, dims: Dims, nodes: set[int]
-) -> tuple[npt.NDArray[np.float32] | None, str]:
+def _vector(graph: GraphView, value: str, op: str, dims: Dims, nodes: set[int]) -> tuple[_Vector, str]:
     """A number for each channel that a node combines ``value`` with, and its result; None and ``value`` without one."""
     reader = graph.only_reader(value)
     if reader is None or not is_standard_op(graph.nodes[reader], op):

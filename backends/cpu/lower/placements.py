@@ -32,7 +32,14 @@ ONNXRUNTIME = "onnxruntime"
 def placements_of(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placement, ...]:
     """Every node of the model, in its order."""
     group_of = {index: group for group in groups for index in group.nodes}
-    return tuple(_placement(node, group_of.get(index)) for index, node in enumerate(graph.nodes))
+    return tuple(
+        _without(node) if index is None else _placement(node, group_of.get(index)) for node, index in graph.origin
+    )
+
+
+def _without(node: onnx.NodeProto) -> Placement:
+    reason = "what reads it takes the order of axes that its operand has"
+    return Placement(node_name(node), node.op_type, "folded", reason)
 
 
 def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:

@@ -67,8 +67,33 @@ def fused_rms_norm(net: SparseNet, x: str) -> str:
     return net.op("SimplifiedLayerNormalization", x, vector(net), epsilon=1e-3)
 
 
+def weighed(net: SparseNet, x: str, *, has_scale: bool = True) -> tuple[str, str, str]:
+    """TensorFlow's parts of a layer normalization: the mean, the factor of x, and x times that."""
+    average = mean(net, x)
+    difference = net.op("Sub", x, average)
+    gain = net.op("Reciprocal", deviation(net, difference, square="Mul"))
+    gain = net.op("Mul", gain, vector(net)) if has_scale else gain
+    return average, gain, net.op("Mul", x, gain)
+
+
+def layer_norm_of_tensorflow(net: SparseNet, x: str) -> str:
+    average, gain, product = weighed(net, x)
+    return net.op("Add", product, net.op("Sub", vector(net), net.op("Mul", average, gain)))
+
+
+def layer_norm_of_keras(net: SparseNet, x: str) -> str:
+    average, gain, product = weighed(net, x)
+    return net.op("Add", product, net.op("Add", net.op("Mul", net.op("Neg", average), gain), vector(net)))
+
+
+def layer_norm_of_tensorflow_without_affine(net: SparseNet, x: str) -> str:
+    average, gain, product = weighed(net, x, has_scale=False)
+    return net.op("Sub", product, net.op("Mul", average, gain))
+
+
 SPELLINGS = (
     layer_norm, layer_norm_without_affine, layer_norm_by_reciprocal, rms_norm, rms_norm_without_scale, fused_rms_norm,
+    layer_norm_of_tensorflow, layer_norm_of_keras, layer_norm_of_tensorflow_without_affine,
 )  # fmt: skip
 
 
@@ -116,9 +141,29 @@ def difference_that_is_read(net: SparseNet, x: str) -> str:
     return net.op("Div", d, deviation(net, d), name="norm")
 
 
+def the_other_way_round(net: SparseNet, x: str) -> str:
+    average, gain, product = weighed(net, x)
+    return net.op("Sub", net.op("Mul", average, gain), product, name="norm")
+
+
+def sign_that_is_kept(net: SparseNet, x: str) -> str:
+    average, gain, product = weighed(net, x)
+    return net.op("Add", product, net.op("Add", vector(net), net.op("Mul", average, gain)), name="norm")
+
+
+def gain_that_is_read(net: SparseNet, x: str) -> str:
+    average, gain, product = weighed(net, x)
+    net.output(gain)
+    return net.op("Add", product, net.op("Sub", vector(net), net.op("Mul", average, gain)), name="norm")
+
+
 @pytest.mark.parametrize(
-    "other", [over_rows, cube, another_quotient, inverse, deviation_that_is_read, difference_that_is_read]
-)
+    "other",
+    [
+        over_rows, cube, another_quotient, inverse, deviation_that_is_read, difference_that_is_read,
+        the_other_way_round, sign_that_is_kept, gain_that_is_read,
+    ],
+)  # fmt: skip
 def test_what_looks_like_it_is_computed_as_it_is(other: Callable[[SparseNet, str], str]) -> None:
     net = between_products(other, 13)
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
