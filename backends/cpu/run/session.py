@@ -29,6 +29,7 @@ from sift_onnx.shapes.tensor_specs import TensorSpec
 
 __all__ = ["InferenceSession", "ModelMetadata", "NodeArg"]
 
+_NOTHING: Mapping[str, npt.NDArray[Any]] = {}
 _TYPE_NAMES = {"float32": "float", "float64": "double", "object": "string"}
 
 
@@ -144,7 +145,8 @@ class InferenceSession:
             UsageError: an input is missing, unknown, or of another dtype or shape; an output is unknown.
             BackendError: the run failed.
         """
-        check_run_options(run_options)
+        if run_options is not None:
+            check_run_options(run_options)
         return self._outputs(self._checked(output_names, input_feed), input_feed)
 
     def run_async(
@@ -214,7 +216,8 @@ class InferenceSession:
         for name in () if names is known else names:
             if name not in known:
                 raise UsageError(f"unknown output {name!r}; the model's outputs are {', '.join(map(repr, known))}")
-        if not isinstance(input_feed, Mapping):
+        # The usual case first: an abstract class is asked slowly.
+        if not isinstance(input_feed, (dict, Mapping)):
             raise UsageError(f"input_feed is a {type(input_feed).__name__}; pass arrays by the names of the inputs")
         for name, array in input_feed.items():
             if not isinstance(array, np.ndarray):
@@ -222,7 +225,7 @@ class InferenceSession:
         return names
 
     def _outputs(self, names: Sequence[str], input_feed: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        outputs = self._results(input_feed, {})
+        outputs = self._results(input_feed, _NOTHING)
         return [outputs[name] for name in names]
 
     def _results(
