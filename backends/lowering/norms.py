@@ -3,6 +3,7 @@
 Layer normalization is ``d / sqrt(mean(d^2) + epsilon) * scale + shift`` with ``d = x - mean(x)``; RMS normalization has
 x in place of d. Scale and shift may be left out, squares are powers or products, and quotients may be products by a
 reciprocal. TensorFlow writes layer normalization as ``x * g + (shift - mean(x) * g)`` with ``g = scale / sqrt(...)``.
+Cosine attention divides vectors by their length.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class NormMatch:
         shift: likewise.
         epsilon: what is added to the mean of squares.
         is_centered: whether the mean is taken off.
+        least: what the mean of squares counts as at least.
         nodes: indices of its nodes, ascending; the last one makes the result.
     """
 
@@ -42,12 +44,14 @@ class NormMatch:
     epsilon: float
     is_centered: bool
     nodes: tuple[int, ...]
+    least: float = 0.0
 
 
 def find_norms(graph: GraphView) -> list[NormMatch]:
     """All occurrences whose intermediate values no other node reads."""
     roots = [i for i, node in enumerate(graph.nodes) if is_standard_op(node, "Sqrt")]
-    found = (_match(graph, root) or _match_affine(graph, root) for root in roots)
+    found = [_match(graph, root) or _match_affine(graph, root) for root in roots]
+    found += [_match_unit(graph, i) for i, node in enumerate(graph.nodes) if is_standard_op(node, "ReduceL2")]
     return [norm for norm in found if norm is not None]
 
 
@@ -77,6 +81,34 @@ def _norm(
     ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
     scale, shift = ones if scale is None else scale, zeros if shift is None else shift
     return NormMatch(operand, scale, shift, epsilon, is_centered, tuple(sorted(nodes)))
+
+
+def _match_unit(graph: GraphView, reduced: int) -> NormMatch | None:
+    """Vectors divided by their length, or by a number if that is larger: as many times smaller as RMS normalization."""
+    operand = graph.nodes[reduced].input[0]
+    dims = graph.dims(operand)
+    if not dims or not isinstance(dims[-1], int) or not _is_over_channels(graph, reduced):
+        return None
+    nodes, length, least = {reduced}, graph.nodes[reduced].output[0], 0.0
+    while True:
+        reader = graph.only_reader(length)
+        if reader is None:
+            return None
+        node = graph.nodes[reader]
+        nodes.add(reader)
+        if is_standard_op(node, "Div") and list(node.input) == [operand, length]:
+            break
+        if is_standard_op(node, "Clip", "Max") and len(list(filter(None, node.input))) == 2:
+            number = graph.number(next((name for name in node.input if name and name != length), ""))
+            if number is None or not number >= least:
+                return None
+            least = number
+        elif not is_standard_op(node, "Expand") or node.input[0] != length or graph.dims(node.output[0]) != dims:
+            return None
+        length = node.output[0]
+    scale = np.full(dims[-1], dims[-1] ** -0.5, np.float32)
+    shift = np.zeros(dims[-1], np.float32)
+    return NormMatch(operand, scale, shift, 0.0, False, tuple(sorted(nodes)), least**2 / dims[-1])
 
 
 def _match_affine(graph: GraphView, root: int) -> NormMatch | None:
