@@ -63,7 +63,7 @@ def find_turns(graph: GraphView) -> Turns:
     weighed = sorted(groups, key=lambda values: _Weighed(graph, border, uses, values, found).gain, reverse=True)
     for values in weighed:
         group = _Weighed(graph, border, uses, values, found)
-        if group.gain <= 0 or not group.is_of_images:
+        if not group.is_of_images or not (group.gain > 0 or (group.gain == 0 and group.is_fused)):
             continue
         found.values.update((name, len(graph.dims(name) or ())) for name in values)
         found.kept |= group.kept
@@ -139,6 +139,7 @@ class _Weighed:
         self.exits: set[int] = set()
         self.gain = 0
         self.is_of_images = False
+        follows_images, is_made_else = False, False
         taken = found.entries | found.exits
         for name in values:
             dims = graph.dims(name) or ()
@@ -163,14 +164,18 @@ class _Weighed:
                 source = graph.producers.get(graph.nodes[maker].input[0], -1)
                 of_images = source >= 0 and is_standard_op(graph.nodes[source], *_OF_IMAGES)
                 self.is_of_images |= len(dims) > 3 or of_images
+                follows_images |= of_images
             else:
                 # What it was made in stays there, for those who read it so.
                 self.gain -= size
+                is_made_else = True
             if is_kept:
                 self.kept.add(name)
+        # Where nothing is saved: what follows images alone is done where these are stored.
+        self.is_fused = bool(self.nodes) and follows_images and not is_made_else
         if self.entries & self.exits:
             # Of three axes, the way there is the way back: a Transpose within a group does neither.
-            self.gain = 0
+            self.gain = -1
 
 
 def _is_read_by_images(graph: GraphView, name: str) -> bool:

@@ -52,11 +52,11 @@ def turned_twice(net: ChannelsLastNet, x: str) -> str:
 
 
 def with_a_vector(net: ChannelsLastNet, x: str) -> str:
-    return str(net.op("Mul", net.op("Add", net.constant(np.arange(CHANNELS)), x), net.constant(2.0)))
+    return str(net.op("Mul", net.op("Add", net.constant(np.arange(CHANNELS) / 2), x), net.constant(2.0)))
 
 
 def with_a_table(net: ChannelsLastNet, x: str) -> str:
-    return str(net.op("Sub", x, net.constant(np.arange(4 * CHANNELS).reshape(4, 1, CHANNELS))))
+    return str(net.op("Sub", x, net.constant(np.arange(4 * CHANNELS).reshape(4, 1, CHANNELS) / 4)))
 
 
 def parametric(net: ChannelsLastNet, x: str) -> str:
@@ -104,7 +104,7 @@ def quantized(net: ChannelsLastNet, x: str) -> str:
 
 
 def chosen(net: ChannelsLastNet, x: str) -> str:
-    return str(net.op("Where", net.op("Greater", x, net.constant(0.0)), x, net.constant(np.arange(CHANNELS))))
+    return str(net.op("Where", net.op("Greater", x, net.constant(0.0)), x, net.constant(np.arange(CHANNELS) / 2)))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def chosen(net: ChannelsLastNet, x: str) -> str:
     ],
 )  # fmt: skip
 def test_only_the_ends_are_turned(between: Any) -> None:
-    net = ChannelsLastNet(opset=18)
+    net = ChannelsLastNet(opset=19)
     ends(net, between(net, images(net)))
     assert transposes(assert_same(net)) == 2
 
@@ -180,7 +180,7 @@ def test_layer_normalization_in_nodes_keeps_its_axis() -> None:
     difference = net.op("Sub", x, net.op("ReduceMean", x, net.constant([-1])))
     variance = net.op("ReduceMean", net.op("Mul", difference, difference), net.constant([-1]))
     root = net.op("Sqrt", net.op("Add", variance, net.constant(1e-5)))
-    x = net.op("Mul", net.op("Div", difference, root), net.constant(np.arange(1, CHANNELS + 1)))
+    x = net.op("Mul", net.op("Div", difference, root), net.constant(np.linspace(1, 2, CHANNELS)))
     for _ in range(2):
         ends(net, x)
     nodes = assert_same(net)
@@ -204,7 +204,7 @@ def test_signals_of_one_axis() -> None:
     x = net.input("x", 2, 9, 4)
     for _ in range(2):
         y = net.op("Conv", net.op("Transpose", x, perm=[0, 2, 1]), net.weight(4, 4, 3), pads=[1, 1])
-        y = net.op("Add", net.op("Transpose", y, perm=[0, 2, 1]), net.constant(np.arange(4)))
+        y = net.op("Add", net.op("Transpose", y, perm=[0, 2, 1]), net.constant(np.linspace(0, 1, 4)))
         x = net.op("Relu", net.op("Add", x, y))
     net.output(x)
     assert transposes(assert_same(net)) == 2
