@@ -71,7 +71,7 @@ def weighed(net: SparseNet, x: str, *, has_scale: bool = True) -> tuple[str, str
     """TensorFlow's parts of a layer normalization: the mean, the factor of x, and x times that."""
     average = mean(net, x)
     difference = net.op("Sub", x, average)
-    gain = net.op("Reciprocal", deviation(net, difference, square="Mul"))
+    gain = net.op("Reciprocal", deviation(net, difference, square="Mul"), name="norm")
     gain = net.op("Mul", gain, vector(net)) if has_scale else gain
     return average, gain, net.op("Mul", x, gain)
 
@@ -157,18 +157,18 @@ def difference_that_is_read(net: SparseNet, x: str) -> str:
 
 def the_other_way_round(net: SparseNet, x: str) -> str:
     average, gain, product = weighed(net, x)
-    return net.op("Sub", net.op("Mul", average, gain), product, name="norm")
+    return net.op("Sub", net.op("Mul", average, gain), product)
 
 
 def sign_that_is_kept(net: SparseNet, x: str) -> str:
     average, gain, product = weighed(net, x)
-    return net.op("Add", product, net.op("Add", vector(net), net.op("Mul", average, gain)), name="norm")
+    return net.op("Add", product, net.op("Add", vector(net), net.op("Mul", average, gain)))
 
 
 def gain_that_is_read(net: SparseNet, x: str) -> str:
     average, gain, product = weighed(net, x)
     net.output(gain)
-    return net.op("Add", product, net.op("Sub", vector(net), net.op("Mul", average, gain)), name="norm")
+    return net.op("Add", product, net.op("Sub", vector(net), net.op("Mul", average, gain)))
 
 
 @pytest.mark.parametrize(
