@@ -55,12 +55,6 @@ class _Part:
             return
         values.update(self.program.run_unchecked(self.operands(values)))
 
-    def results(self, feeds: Mapping[str, Array], into: Mapping[str, Array]) -> dict[str, Array]:
-        """What it makes of what it reads."""
-        if isinstance(self.program, RegionProgram):
-            return dict(zip(self.outputs, self.program.run(feeds, None, into), strict=True))
-        return self.program.run_unchecked(feeds)
-
     def operands(self, values: Mapping[str, Array]) -> dict[str, Array]:
         """What the program reads, by name."""
         feeds = {name: values[name] for name in self.inputs if name not in self.sized}
@@ -90,13 +84,16 @@ class Parts:
         self.programs = tuple(programs)
         self.outputs = tuple(outputs)
         self._parts = _with_lifetimes(self.programs, self.outputs, shapes or {})
-        self._only = self._parts[0] if len(self.programs) == 1 else None
+        self._only = self.programs[0] if len(self.programs) == 1 else None
 
     def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING) -> dict[str, Array]:
         """The model's outputs for feeds that are known to fit; see :meth:`RegionProgram.run` for ``into``."""
-        if self._only is not None:
-            made = self._only.results(feeds, into)
+        only = self._only
+        if isinstance(only, RegionProgram):
+            made = dict(zip(only.region.made, only.run(feeds, None, into), strict=True))
             return made if len(made) == 1 else {name: made[name] for name in self.outputs}
+        if only is not None:
+            return only.run_unchecked(feeds)
         values = dict(feeds)
         for part in self._parts:
             part.run(values, None, into)

@@ -99,7 +99,7 @@ class RegionProgram:
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
         caches = self._caches(values, prepared, into) if self.region.caches else []
-        begin = time.perf_counter()
+        begin = time.perf_counter() if times is not None else 0.0
         for slab, planned in prepared.slabs:
             arrays = [*inputs, *outputs] if slab.is_all else self._ranges(slab, inputs, outputs)
             if times is None:
@@ -142,8 +142,12 @@ class RegionProgram:
 
     def prepare(self, sizes: Sequence[Sizes]) -> Prepared:
         """Schedules for inputs of ``sizes``; those of the shapes that came last are kept."""
+        key = tuple(sizes)
+        latest = self._schedules.latest(key)
+        if latest is not None:
+            return latest
         with self._lock:
-            return self._schedules.prepare(sizes)
+            return self._schedules.prepare(key)
 
     @property
     def weight_bytes(self) -> int:

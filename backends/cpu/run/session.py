@@ -147,7 +147,10 @@ class InferenceSession:
         """
         if run_options is not None:
             check_run_options(run_options)
-        return self._outputs(self._checked(output_names, input_feed), input_feed)
+        names = self._checked(output_names, input_feed)
+        outputs = self._program.run(input_feed) if self._events is None else self._results(input_feed, _NOTHING)
+        # All of them are in the model's order.
+        return list(outputs.values()) if names is self._output_names else [outputs[name] for name in names]
 
     def run_async(
         self,
