@@ -149,9 +149,9 @@ class GraphView:
 
     @cached_property
     def _folder(self) -> Folder:
-        return Folder(self.nodes, self.producers, self.opset, self._values_of_sizes, self.dims)
+        return Folder(self.nodes, self.producers, self.opset, self.known_values, self.dims)
 
-    def _values_of_sizes(self, name: str) -> npt.NDArray[Any] | None:
+    def known_values(self, name: str) -> npt.NDArray[Any] | None:
         """The values of a constant, or of a tensor of sizes that are numbers."""
         if name in self.constants:
             return self.values_of(name)

@@ -70,6 +70,11 @@ def _broadcast(node: NodeView) -> AxisUses | None:
     return AxisUses(tuple(values), len(dims), inputs=inputs)
 
 
+def _is_known(node: NodeView, position: int) -> bool:
+    """Whether an input is a constant, or follows from constants and sizes, as the pads of torch's exporter do."""
+    return node.graph.known_values(node.input(position)) is not None
+
+
 def _concat(node: NodeView) -> AxisUses:
     constants = (position for position in range(len(node.proto.input)) if node.constant(position) is not None)
     inputs = dict.fromkeys(constants, Kind.OPERAND)
@@ -86,16 +91,16 @@ def _slice(node: NodeView) -> AxisUses | None:
     values, rank = (node.input(0), node.output), len(node.dims(0))
     if len(node.proto.input) == 1:
         return AxisUses(values, rank, {"axes": (Kind.AXES, None)}) if node.attribute("axes") else None
-    return AxisUses(values, rank, inputs={3: Kind.AXES}) if node.array(3) is not None else None
+    return AxisUses(values, rank, inputs={3: Kind.AXES}) if _is_known(node, 3) else None
 
 
 def _pad(node: NodeView) -> AxisUses | None:
     values, rank = (node.input(0), node.output), len(node.dims(0))
     if node.input(3):
-        return AxisUses(values, rank, inputs={3: Kind.AXES}) if node.array(3) is not None else None
+        return AxisUses(values, rank, inputs={3: Kind.AXES}) if _is_known(node, 3) else None
     if node.attribute("pads"):
         return AxisUses(values, rank, {"pads": (Kind.BOTH_ENDS, None)})
-    return AxisUses(values, rank, inputs={1: Kind.BOTH_ENDS}) if node.array(1) is not None else None
+    return AxisUses(values, rank, inputs={1: Kind.BOTH_ENDS}) if _is_known(node, 1) else None
 
 
 def _reduce(node: NodeView) -> AxisUses | None:

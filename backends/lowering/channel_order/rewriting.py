@@ -108,7 +108,7 @@ class _Rewriter:
 
     def _turned_input(self, name: str, kind: Kind, order: Order) -> str:
         """The name of what takes the place of an input that is no activation."""
-        values = self._graph.values_of(name)
+        values = self._graph.known_values(name)
         if kind is Kind.OPERAND and values is not None and values.size == 1:
             return name
         made = self._made.get((name, kind, order))

@@ -75,7 +75,8 @@ def cut(net: ChannelsLastNet, x: str) -> str:
 
 
 def padded(net: ChannelsLastNet, x: str) -> str:
-    x = net.op("Pad", x, net.constant([0, 1, 2, 0, 0, 3, 4, 0]))
+    pads = net.op("Concat", net.constant([0, 1, 2, 0]), net.constant([0, 3, 4, 0]), axis=0)
+    x = net.op("Pad", net.op("Pad", x, pads), net.constant([0, 1, 0, 0, 0, 0, 2, 0]))
     return str(net.op("Pad", x, net.constant([1, 2]), "", net.constant([2]), mode="edge"))
 
 
