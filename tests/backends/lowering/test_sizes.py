@@ -130,6 +130,18 @@ def test_sizes_of_tables_masks_and_joined_values() -> None:
     assert graph.dims("joined") == ("n", 2, 12)
 
 
+def test_sizes_of_positions_that_are_counted() -> None:
+    """EdgeNeXt's: ones of the image's sizes are summed up, and joined with it later on."""
+    net = Net(opset=13)
+    x = net.input("x", 2, 3, 4, declared=["n", 3, 4])
+    ones = net.op("Clip", net.op("ConstantOfShape", net.op("Shape", x)), net.constant(1.0))
+    counted = net.op("CumSum", ones, net.constant(1), name="counted")
+    net.output(net.op("ReduceL2", net.op("Concat", counted, x, axis=2), axes=[2], name="lengths"), 2, 3, 1)
+    graph = view_of(net)
+    assert graph.dims("counted") == ("n", 3, 4)
+    assert graph.dims("lengths") == ("n", 3, 1)
+
+
 def test_sizes_of_means() -> None:
     net, x = dynamic()
     net.op("ReduceMean", x, axes=[-1], name="kept")
