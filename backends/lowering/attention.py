@@ -232,8 +232,10 @@ def _before(graph: GraphView, index: int, found: _Scores) -> str:
 def _times_heads(graph: GraphView, index: int) -> tuple[str, tuple[float, ...]]:
     """Of a node that makes the scores of each head times a number: their name and the numbers; no name otherwise."""
     node = graph.nodes[index]
-    dims = graph.dims(node.output[0]) if is_standard_op(node, "Mul") else None
-    for scores, factors in (node.input, reversed(node.input)) if dims is not None and len(dims) == 4 else ():
+    dims = graph.dims(node.output[0]) or ()
+    if len(dims) != 4 or not is_standard_op(node, "Mul"):
+        return "", ()
+    for scores, factors in (node.input, reversed(node.input)):
         if factors not in graph.constants and not (factors in graph.derived and graph.fold(factors)):
             continue
         values = graph.values_of(factors)

@@ -119,7 +119,9 @@ class RegionProgram:
         """A slab of all arrays but constants: images and rows are consecutive, so it is a range of their elements."""
         shared = [constant is not None for _, constant in self._reads] + [False] * len(outputs)
         return [
-            array if is_shared else array.reshape(-1)[slab.first * (size := array.size // slab.of) :][: slab.count * size]
+            array
+            if is_shared
+            else array.reshape(-1)[slab.first * (size := array.size // slab.of) :][: slab.count * size]
             for array, is_shared in zip((*inputs, *outputs), shared, strict=True)
         ]
 

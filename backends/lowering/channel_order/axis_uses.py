@@ -126,7 +126,8 @@ def _resize(node: NodeView) -> AxisUses | None:
     if node.attribute("scales"):
         return AxisUses(values, rank, {"scales": (Kind.EACH, None)})
     inputs = {position: Kind.EACH for position in range(1, len(node.proto.input)) if node.input(position)}
-    if node.op == "Resize" and node.graph.opset > 10 and inputs.pop(1, None):
+    if node.op == "Resize" and node.graph.opset > 10 and 1 in inputs:
+        del inputs[1]
         region = node.array(1)
         if region is None:
             return None

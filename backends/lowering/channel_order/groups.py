@@ -183,6 +183,4 @@ def _is_read_by_images(graph: GraphView, name: str) -> bool:
 
 
 def _elements(dims: Dims) -> int:
-    return math.prod(
-        size if isinstance(size, int) else _UNKNOWN_SIZE if axis else 1 for axis, size in enumerate(dims)
-    )
+    return math.prod(size if isinstance(size, int) else _UNKNOWN_SIZE if axis else 1 for axis, size in enumerate(dims))

@@ -51,7 +51,7 @@ def turned(values: npt.NDArray[Any] | Sequence[int] | int, kind: Kind, order: Or
     array, rank = np.asarray(values), len(order)
     match kind:
         case Kind.AXES:
-            return np.array(inverse(order), array.dtype)[array % rank]
+            return np.asarray(np.array(inverse(order), array.dtype)[array % rank])
         case Kind.EACH:
             return array.reshape(-1)[list(order)]
         case Kind.BOTH_ENDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -162,7 +163,7 @@ class _Rewriter:
         self._places[index] = len(self._nodes)
         self._nodes.append(node)
 
-    def _add(self, op: str, inputs: list[str], output: str, **attributes: int | Order) -> None:
+    def _add(self, op: str, inputs: list[str], output: str, **attributes: Any) -> None:
         """A node that the model does not have."""
         self._nodes.append(onnx.helper.make_node(op, inputs, [output], name=f"{output}: {op}", **attributes))
 

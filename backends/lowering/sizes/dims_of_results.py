@@ -22,8 +22,8 @@ _SAME_IMAGES = frozenset({"Resize", "Upsample"})
 _WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 # The result has the sizes of the first operand.
 _SAME = ELEMENTWISE_UNARY | {
-    "BatchNormalization", "Clip", "CumSum", "Dropout", "GroupNormalization", "InstanceNormalization", "LayerNormalization",
-    "RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization", "Softmax",
+    "BatchNormalization", "Clip", "CumSum", "Dropout", "GroupNormalization", "InstanceNormalization",
+    "LayerNormalization", "RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization", "Softmax",
 }  # fmt: skip
 
 

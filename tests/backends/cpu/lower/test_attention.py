@@ -46,7 +46,7 @@ def scaled(where: str) -> AttentionNet:
 
 
 def of_angles(form: str) -> AttentionNet:
-    """Cosine attention: vectors of length one, and a number for each head. That of XCiT is of channels to each other."""
+    """Cosine attention: vectors of length one, and a number for each head. XCiT's is of channels to each other."""
     net = AttentionNet()
     q, k, v = net.projections()
     is_crossed = form == "channels"
