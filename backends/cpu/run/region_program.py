@@ -24,6 +24,7 @@ from sift_onnx.backends.cpu.run.schedules.region_schedules import Prepared, Regi
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
 
@@ -32,6 +33,7 @@ Array = npt.NDArray[Any]
 # Arrays from this size on are mapped separately by the system, which clears them.
 _POOLED_BYTES = 1 << 18
 _NOTHING: Mapping[str, Array] = {}
+_INT32 = np.dtype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,24 @@ class RegionProgram:
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
         caches = self._caches(values, prepared, into) if self.region.caches else []
+        try:
+            self._run(prepared, inputs, outputs, caches, times)
+        except ValueError as error:
+            # Operators check what their arrays say, such as the lengths of sequences.
+            raise UsageError(str(error)) from error
+        if self._operators.holds_unpacked:
+            self._release()
+        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
+
+    def _run(
+        self,
+        prepared: Prepared,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        caches: list[CacheArrays],
+        times: list[StepTime] | None,
+    ) -> None:
+        """Run slab after slab."""
         begin = time.perf_counter() if times is not None else 0.0
         for slab, planned in prepared.slabs:
             arrays = [*inputs, *outputs] if slab.is_all else self._ranges(slab, inputs, outputs)
@@ -111,9 +131,6 @@ class RegionProgram:
             for step, shape, layout, took in zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True):
                 times.append(StepTime(step, at, float(took), shape, layout))
                 at += float(took)
-        if self._operators.holds_unpacked:
-            self._release()
-        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
 
     def _ranges(self, slab: Slab, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """A slab of all arrays but constants: images and rows are consecutive, so it is a range of their elements."""
@@ -176,9 +193,12 @@ class RegionProgram:
 
 
 def _as_kernels_read(array: Array) -> Array:
-    """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may."""
-    flags = array.flags
-    if flags.c_contiguous and flags.aligned and array.ndim:
+    """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may.
+
+    Lengths of sequences come as int32, and are read as floats.
+    """
+    flags, is_lengths = array.flags, array.dtype == _INT32
+    if flags.c_contiguous and flags.aligned and array.ndim and not is_lengths:
         return array
-    array = np.ascontiguousarray(array)
+    array = np.ascontiguousarray(array, np.float32 if is_lengths else None)
     return array if array.flags.aligned else array.copy()
