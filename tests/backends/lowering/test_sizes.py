@@ -91,7 +91,7 @@ def test_broadcasting(shapes: tuple[list[Any], list[Any]], expected: tuple[Any, 
     assert view_of(net).dims("sum") == expected
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(graph=graphs())
 def test_known_sizes_are_those_of_a_run(graph: RandomGraph) -> None:
     proto = graph.model()
