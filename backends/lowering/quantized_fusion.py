@@ -1,6 +1,6 @@
 """Fusion where values are quantized: what reads dequantized bytes and is quantized again computes on the bytes.
 
-Nine rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
+Ten rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
 it; that step goes once nothing reads its floats.
 
 1. A layer of integers whose sole result is quantized makes bytes; a clip before that is a range of bytes.
@@ -12,9 +12,11 @@ it; that step goes once nothing reads its floats.
 5. A table after a table is one table; one that only cuts off at both ends joins a layer or sum of bytes before it.
 6. A table that changes nothing is none.
 7. A sum of bytes joins the layer that makes one of its operands, if that is sole and not clamped.
-8. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
-9. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
-   moved as floats: those are views, and cost at most one copy.
+8. The maximum of a window after a layer of integers, of a sole result that is quantized, is that of bytes. Quantizing
+   keeps the order, so that it does not matter whether it comes before or after: each float makes the byte that it would.
+9. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
+10. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
+    moved as floats: those are views, and cost at most one copy.
 """
 
 from __future__ import annotations
@@ -71,19 +73,25 @@ def _requantize(region: RegionSteps, step: Step) -> Merged:
     before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, QuantizedMatmul) or len(before.inputs) != 1:
         return None
-    layer = before.spec
-    clamp = _clamp(layer.activation, step.spec.y)
-    if clamp is None or layer.x_zero is None:
+    made = _quantized(before.spec, step.spec)
+    return None if made is None else merged(before, step, made)
+
+
+def _quantized(layer: QuantizedMatmul, after: Quantize) -> QuantizedMatmul | None:
+    """The layer that makes bytes of its floats, if it can."""
+    clamp = _clamp(layer.activation, after.y)
+    if clamp is None or layer.x_zero is None or layer.y is not None:
         return None
     bias = layer.bias
     if layer.shift is not None:
+        if layer.is_divided:
+            return None  # its floats have been rounded before the shift is added
         sums = np.rint(layer.shift.astype(np.float64) / layer.scale)
         sums += 0 if bias is None else bias
         if not (np.isfinite(sums).all() and sums.min() >= _INT32.min and sums.max() <= _INT32.max):
             return None
         bias = sums.astype(np.int32)
-    made = replace(layer, bias=bias, shift=None, activation=NO_ACTIVATION, y=step.spec.y, clamp=clamp)
-    return merged(before, step, made)
+    return replace(layer, bias=bias, shift=None, activation=NO_ACTIVATION, y=after.y, clamp=clamp)
 
 
 def _tabulate(region: RegionSteps, step: Step) -> Merged:
@@ -275,8 +283,25 @@ def _add_to_layer(region: RegionSteps, step: Step) -> Merged:
     return replace(made, inputs=(before.inputs[0], other)), gone
 
 
+def _pool_bytes(region: RegionSteps, step: Step) -> Merged:
+    """Rule 8: quantized before the maximum is taken."""
+    if not isinstance(step.spec, Quantize):
+        return None
+    before = region.sole_producer(step.inputs[0], step)
+    if before is None or not isinstance(before.spec, Pool) or before.spec.kind != "max" or before.dtype.is_bytes:
+        return None
+    layer = region.sole_producer(before.inputs[0], before)
+    # Of a layer that keeps floats, whose maxima are fewer to quantize.
+    if layer is None or not isinstance(layer.spec, QuantizedMatmul) or _quantized(layer.spec, step.spec) is None:
+        return None
+    made = f"{before.output}/bytes"
+    first = replace(step, inputs=before.inputs, output=made, view=before.view, result_view=before.view)
+    region.insert_before(before, first)
+    return _on_bytes(before, step, before.spec, (made,))
+
+
 def _add_floats(region: RegionSteps, step: Step) -> Merged:
-    """Rule 8."""
+    """Rule 9."""
     spec = step.spec
     if not isinstance(spec, Elementwise) or spec.kind != "add" or spec.broadcasts or spec.repeats:
         return None
@@ -300,7 +325,7 @@ def _add_floats(region: RegionSteps, step: Step) -> Merged:
 
 
 def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
-    """Rule 9, of bytes that are dequantized."""
+    """Rule 10, of bytes that are dequantized."""
     if not isinstance(step.spec, Dequantize):
         return None
     chain: list[Step] = []
@@ -321,7 +346,7 @@ def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
 
 
 def _move_floats_before(region: RegionSteps, step: Step) -> Merged:
-    """Rule 9, of bytes that have been quantized."""
+    """Rule 10, of bytes that have been quantized."""
     if not _is_move(step):
         return None
     before = region.sole_producer(step.inputs[0], step)
@@ -349,6 +374,7 @@ def _of_floats(move: Step, operand: str, result: str) -> Step:
 
 
 QUANTIZED_RULES = (
+    _pool_bytes,
     _requantize,
     _tabulate,
     _add_bytes,

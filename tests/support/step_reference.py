@@ -135,8 +135,11 @@ def _layer(spec: QuantizedMatmul, x: Any, added: Array | np.float32) -> Array:
     if spec.y is None:
         shift = np.float32(0) if spec.shift is None else spec.shift.reshape(shape)
         return function_values(spec.activation, sums * scale.reshape(shape) + shift + added)
-    factor = (scale / np.float32(spec.y.scale)).reshape(shape)
-    rounded = np.rint(sums * factor) + np.float32(spec.y.zero)
+    if spec.is_divided:
+        scaled = sums * scale.reshape(shape) / np.float32(spec.y.scale)
+    else:
+        scaled = sums * (scale / np.float32(spec.y.scale)).reshape(shape)
+    rounded = np.rint(scaled) + np.float32(spec.y.zero)
     return np.clip(np.clip(rounded, 0, HIGHEST), *spec.clamp).astype(np.uint8)
 
 

@@ -79,9 +79,11 @@ def _layer(spec: QuantizedMatmul, layout: Layout, weights: _kernels.QuadWeights,
             high=high, layout=layout, isa=isa, **window,
         )  # fmt: skip
     assert spec.x_zero is not None  # dynamic ones make floats
+    divisor = spec.y.scale if spec.is_divided else 1.0
+    multipliers = spec.scale if spec.is_divided else spec.scale / np.float32(spec.y.scale)
     return _kernels.QuantizedConv(
-        weights, spec.bias, spec.scale / np.float32(spec.y.scale), input_zero_point=spec.x_zero,
-        zero_point=spec.y.zero, range=spec.clamp if spec.added is None else spec.added.clamp,
+        weights, spec.bias, multipliers, input_zero_point=spec.x_zero, zero_point=spec.y.zero, divisor=divisor,
+        range=spec.clamp if spec.added is None else spec.added.clamp,
         addition=None if spec.added is None else _addition(spec.added), isa=isa, **window,
     )  # fmt: skip
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from sift_onnx.backends.lowering.byte_chains import ByteFunction, values_made
 from sift_onnx.backends.lowering.byte_functions import function_values
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.quantization import Quantization
+from sift_onnx.backends.lowering.quantization import HIGHEST, Quantization
 from sift_onnx.backends.lowering.rules.pooling import pool
 from sift_onnx.backends.lowering.rules.quantized_layers import (
     Integers,
@@ -36,6 +37,7 @@ from sift_onnx.backends.lowering.specs import (
 
 __all__ = [
     "byte_function",
+    "clipped_bytes",
     "dequantize",
     "quantize",
     "quantized_activation",
@@ -144,6 +146,21 @@ def byte_function(node: NodeView, found: ByteFunction) -> Step:
     view = node.bytes_view(operand)
     return Step(ByteTable(y.bytes_of(values)), (operand,), node.output, view, view, found.nodes, dtype=DType.UINT8,
                 result_dtype=DType.UINT8)  # fmt: skip
+
+
+def clipped_bytes(node: NodeView) -> Step:
+    """Clip of bytes, by which torch keeps quantized values within 7 bits: a table that joins what makes them."""
+    shift = -int(np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(node.graph.elem_type(node.input(0)))).min)
+    ends = [0, HIGHEST]
+    for end in range(2):
+        if not node.input(1 + end):
+            continue
+        bound = node.array(1 + end)
+        if bound is None or bound.size != 1:
+            raise NotLowered("its bounds are computed during the run")
+        ends[end] = int(bound.reshape(-1)[0]) + shift
+    table = ByteTable(np.clip(np.arange(HIGHEST + 1), *ends).astype(np.uint8))
+    return _of_bytes(node, table, node.bytes_view(node.input(0)))
 
 
 def quantized_activation(node: NodeView) -> Step:

@@ -134,7 +134,7 @@ def integer_layer(node: NodeView, found: IntegerMatch) -> Step:
     rows = spec.weights.rows
     bias = None if found.bias is None else np.array(np.broadcast_to(found.bias, (rows,)), np.int32)
     shift = None if found.shift is None else channel_vector(found.shift, rows)
-    spec = replace(spec, x_zero=x_zero, bias=bias, shift=shift)
+    spec = replace(spec, x_zero=x_zero, bias=bias, shift=shift, is_divided=True)
     output = node.graph.nodes[found.nodes[-1]].output[0]
     nodes = (found.layer, *(index for index in found.nodes if index != found.layer))
     dtype = DType.FLOAT32 if found.is_dynamic else DType.UINT8

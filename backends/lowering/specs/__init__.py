@@ -1,7 +1,7 @@
 """What operators compute, whatever layout or kernel a back end chooses: one frozen dataclass per operator."""
 
 from sift_onnx.backends.lowering.specs.activations import NO_ACTIVATION, RELU, Activation
-from sift_onnx.backends.lowering.specs.attention import Attention
+from sift_onnx.backends.lowering.specs.attention import Attention, AttentionRoundings, Rounding
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
 from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
@@ -29,6 +29,7 @@ __all__ = [
     "RELU",
     "Activation",
     "Attention",
+    "AttentionRoundings",
     "ByteTable",
     "CacheNames",
     "CachedAttention",
@@ -64,6 +65,7 @@ __all__ = [
     "Repeated",
     "Reshaped",
     "Rotated",
+    "Rounding",
     "Sliced",
     "Spec",
     "TableRows",

@@ -2,7 +2,9 @@
 
 Sums of a layer are 32-bit integers: ``sum = bias + Σ (x - x_zero) * weight``, and a sum stands for ``scale * sum``.
 A layer's result is either a float, ``activation(scale * sum + shift)``, or bytes,
-``clamp(round(sum * (scale / y.scale)) + y.zero)``, rounded half to even, as onnxruntime's QLinearConv has it.
+``clamp(round(sum * (scale / y.scale)) + y.zero)``, rounded half to even, as onnxruntime's QLinearConv has it. Where the
+model makes floats of sums and quantizes those, that is ``clamp(round(scale * sum / y.scale) + y.zero)``, and the float
+is rounded too.
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ class QuantizedMatmul:
         is_added: whether a second operand, of floats, is added to a float result before its activation.
         activation: of a float result.
         y: of a result of bytes; None makes floats.
+        is_divided: whether the model makes floats of sums, by nodes after ConvInteger or MatMulInteger.
         clamp: lowest and highest byte of the result.
         added: sum of the result, which is not clamped then, and a second operand of bytes.
     """
@@ -87,6 +90,7 @@ class QuantizedMatmul:
     is_added: bool = False
     activation: Activation = NO_ACTIVATION
     y: Quantization | None = None
+    is_divided: bool = False
     clamp: Pair = ALL_BYTES
     added: QuantizedAdd | None = None
 

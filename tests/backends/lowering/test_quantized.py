@@ -175,6 +175,14 @@ def test_layers_of_integers_with_bias_cast_and_scale_are_one_step_each() -> None
     assert_close(steps, model)
 
 
+def test_the_maximum_of_floats_that_are_quantized_is_one_of_bytes() -> None:
+    model = integer_net(is_pooled=True)
+    steps = lowered(model)
+    (pool,) = (step for step in steps if isinstance(step.spec, Pool))
+    assert pool.dtype.is_bytes
+    assert_close(steps, model)
+
+
 def test_weights_may_span_more_than_int8() -> None:
     model = integer_net(zero=20, span=230)
     steps = lowered(model)

@@ -134,6 +134,7 @@ void QuadGlobalAverage::run(ThreadPool& pool, const Shape& shape, const float* i
     kernels_.requantize({.sums = sums,
                          .rows = kQuad,
                          .multipliers = multipliers,
+                         .divisor = 1,
                          .zero_point = static_cast<float>(out_.zero_point),
                          .low = 0,
                          .high = 255,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "int8/conversions.h"
+#include "int8/exact_quotients.h"
 #include "int8/positions.h"
 
 namespace sift::cpu {
@@ -24,25 +25,31 @@ std::vector<float> spread(std::vector<float> multipliers, std::int64_t rows) {
   return multipliers;
 }
 
-// Whether what becomes of any sum is below 2^31 before it is rounded, which generated code counts on.
-bool fit_words(const std::vector<float>& multipliers, const QuadAddition& addition) {
+// Whether generated code may make bytes of sums: it counts on what becomes of any sum being below 2^31 before it is
+// rounded.
+bool fit_code(const std::vector<float>& multipliers, float divisor, const QuadAddition& addition) {
   constexpr float kMostFactor = 0x1p20F;
-  const auto is_small = [](float multiplier) { return std::abs(multiplier) < 1; };
+  if (divisor != 1 && !divides_in_code(divisor)) return false;
+  const auto is_small = [&](float multiplier) { return std::abs(multiplier) < divisor; };
   return std::all_of(multipliers.begin(), multipliers.end(), is_small) && std::abs(addition.own_factor) < kMostFactor &&
          std::abs(addition.other_factor) < kMostFactor;
 }
 
 }  // namespace
 
-QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers, std::uint8_t input_zero_point,
-                             std::uint8_t zero_point, ByteRange range, std::optional<ScaledAddition> addition)
+QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers, float divisor,
+                             std::uint8_t input_zero_point, std::uint8_t zero_point, ByteRange range,
+                             std::optional<ScaledAddition> addition)
     : product_(std::move(product)),
       multipliers_(spread(std::move(multipliers), product_.rows())),
+      divisor_(divisor),
       input_zero_point_(input_zero_point),
       zero_point_(zero_point),
       range_(range),
       addition_(addition),
-      fits_words_(fit_words(multipliers_, addition_ ? addition_->factors() : QuadAddition{})) {}
+      fits_code_(fit_code(multipliers_, divisor, addition_ ? addition_->factors() : QuadAddition{})) {
+  check_scale(divisor);
+}
 
 OtherSizes QuantizedConv::other_sizes(const Shape& in) const {
   if (!addition_) return {};
@@ -61,6 +68,7 @@ void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, c
     product_.kernels().requantize({.sums = sums.sums,
                                    .rows = sums.rows,
                                    .multipliers = multipliers_.data() + sums.first_row,
+                                   .divisor = divisor_,
                                    .zero_point = zero_point,
                                    .low = static_cast<float>(range_.low),
                                    .high = static_cast<float>(range_.high),
@@ -70,6 +78,7 @@ void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, c
   };
   // The same, for code that does it.
   const QuadOutput quads{.multipliers = multipliers_.data(),
+                         .divisor = divisor_,
                          .zero_point = zero_point_,
                          .other = addition_ ? reinterpret_cast<const std::byte*>(other) : nullptr,
                          .own_factor = addition.own_factor,
@@ -80,7 +89,7 @@ void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, c
                          .out = reinterpret_cast<std::byte*>(out),
                          .block_bytes = step};
   product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), input_zero_point_, requantize,
-               fits_words_ ? &quads : nullptr);
+               fits_code_ ? &quads : nullptr);
 }
 
 DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,

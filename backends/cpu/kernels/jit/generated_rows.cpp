@@ -110,7 +110,8 @@ void rows_generated(const RowsArgs& args) {
       const bool is_direct = direct.out != nullptr && is_last;
       const bool to_quads = args.quads != nullptr && is_last && rows % 4 == 0;
       const SharedCode::Finish& finish = is_direct  ? shared.to_output(direct.non_temporal, direct.residual != nullptr)
-                                         : to_quads ? shared.to_quads(args.quads->other != nullptr)
+                                         : to_quads
+                                             ? shared.to_quads(args.quads->other != nullptr, args.quads->divisor != 1)
                                                     : shared.to_sums();
       if (to_quads) call.multipliers = args.quads->multipliers + row;
       call.weights = reinterpret_cast<const std::byte*>(begin->weights) + kWeightReach;

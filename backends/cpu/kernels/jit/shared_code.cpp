@@ -5,7 +5,7 @@ namespace {
 
 using Finish = SharedCode::Finish;
 
-constexpr std::size_t kBytes = 32 << 10;
+constexpr std::size_t kBytes = 64 << 10;
 constexpr VectorRegister kLow = kFirstOperand;
 constexpr VectorRegister kHigh = kFirstOperand + 1;
 
@@ -28,7 +28,7 @@ Finish write_finish(HostEmitter& code, auto row_code) {
 }
 
 // Four rows become the bytes of a quad, from the last four to the first.
-Finish write_quads(HostEmitter& code, bool adds) {
+Finish write_quads(HostEmitter& code, bool adds, bool divides) {
   constexpr VectorRegister kPlaces = kFirstOperand;
   constexpr VectorRegister kZero = kFirstOperand + 1;  // or what is added before
   constexpr VectorRegister kOther = kFirstOperand + 2;
@@ -50,6 +50,12 @@ Finish write_quads(HostEmitter& code, bool adds) {
       const VectorRegister sums = row + k;
       code.to_floats(sums, sums);
       code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
+      if (divides) {
+        // A product with the reciprocal, and what it leaves over, which corrects it (int8/exact_quotients.h).
+        code.multiply(kAdded, sums, of_quads(offsetof(QuadBytes, reciprocal)));
+        code.multiply_add(sums, kAdded, of_quads(offsetof(QuadBytes, minus_divisor)));
+        code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadBytes, reciprocal)));
+      }
       if (adds) {
         code.max(sums, sums, of_quads(offsetof(QuadBytes, own_low)));
         code.min(sums, sums, of_quads(offsetof(QuadBytes, own_high)));
@@ -134,7 +140,9 @@ SharedCode::SharedCode() : memory_(kBytes) {
           });
     }
   }
-  for (const bool adds : {false, true}) to_quads_[adds] = write_quads(code, adds);
+  for (const bool adds : {false, true}) {
+    for (const bool divides : {false, true}) to_quads_[adds][divides] = write_quads(code, adds, divides);
+  }
   memory_.seal(static_cast<std::size_t>(code.at() - memory_.begin()));
 }
 

@@ -30,7 +30,7 @@ class SharedCode {
   const Finish& to_sums() const { return to_sums_; }
   const Finish& to_output(bool non_temporal, bool adds) const { return to_output_[non_temporal][adds]; }
   // For rows that are a multiple of 4.
-  const Finish& to_quads(bool adds) const { return to_quads_[adds]; }
+  const Finish& to_quads(bool adds, bool divides) const { return to_quads_[adds][divides]; }
 
  private:
   CodeMemory memory_;
@@ -39,7 +39,7 @@ class SharedCode {
   Entries from_bias_{};
   Finish to_sums_{};
   Finish to_output_[2][2]{};
-  Finish to_quads_[2]{};
+  Finish to_quads_[2][2]{};
 };
 
 // That of the process, written when it is first asked for. Throws CodeMemoryError.

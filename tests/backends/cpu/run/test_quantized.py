@@ -20,12 +20,13 @@ from quantized_nets import (
     of_weights_alone,
     quantized_in_the_graph,
     static,
+    within_seven_bits,
 )
 from sparse_nets import ONE_THREAD, places, reasons
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.lowering.specs import Dequantize, Quantize
+from sift_onnx.backends.lowering.specs import Attention, Dequantize, Quantize
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -81,6 +82,20 @@ def test_dequantized_weights_of_float_layers(spelling: str) -> None:
     assert "of its weights are pruned" in reasons(program)["second"]
 
 
+def test_bytes_that_are_cut_off_within_seven_bits() -> None:
+    program = assert_same(within_seven_bits(static("images", "qdq per channel")), batches=(3,))
+    assert len(program.parts) == 1
+
+
+@pytest.mark.parametrize("spelling", ["qdq", "qdq of int8"])
+def test_attention_between_bytes(spelling: str) -> None:
+    program = assert_same(static("attention", spelling), batches=(1, 4))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    (attention,) = (step.spec for step in part.region.steps if isinstance(step.spec, Attention))
+    assert attention.roundings.weights
+
+
 @pytest.mark.parametrize("net", ["images", "tokens"])
 def test_dynamic_quantization(net: str) -> None:
     assert_same(dynamic(net), batches=(1, 4, 13), step=0.0)
@@ -90,6 +105,18 @@ def test_layers_of_integers() -> None:
     model = integer_net()
     program = assert_same(model, step=0.05)
     assert "int8, " in reasons(program)["b"]
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+def test_layers_of_integers_have_the_bits_of_their_floats(is_pooled: bool) -> None:
+    # Both the floats between two layers and their quotients are rounded: quantizing at once would differ at halves.
+    model = integer_net(is_pooled=is_pooled, has_head=False)
+    program, whole = CpuProgram(model, ONE_THREAD), OnnxRuntimeProgram(model, ONE_THREAD)
+    for seed in range(20):
+        feeds = inputs_of(model, 16, seed)
+        found, wanted = program.run(feeds), whole.run(feeds)
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(found[name], array)
 
 
 class TestBytesAtTheBorder:

@@ -42,12 +42,13 @@ struct QuadAddition {
   float shift;
 };
 
-// Rows of one block: clamp(round(sum multiplier)) + zero_point, half to even, in [low, high] of u8; then the addition,
-// if there is one, in [low, high] in turn.
+// Rows of one block: clamp(round(sum multiplier / divisor)) + zero_point, half to even, in [low, high] of u8; then the
+// addition, if there is one, in [low, high] in turn. The product and the quotient are floats, rounded each.
 struct RequantizeArgs {
   const std::int32_t* sums;  // [rows][16]
   std::int64_t rows;
   const float* multipliers;
+  float divisor;
   float zero_point;
   float low;
   float high;
@@ -129,6 +130,8 @@ struct AddQuadsArgs {
 struct Int8Kernels {
   // Whether generated code may use this instruction set's registers.
   bool runs_generated;
+  // Magnitude up to which `rows` multiplies weights; more is shared by several quads of a column.
+  int most_weight;
 
   void (*rows)(const QuadRowsArgs&);
   void (*requantize)(const RequantizeArgs&);

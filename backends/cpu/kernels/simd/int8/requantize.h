@@ -3,6 +3,7 @@
 
 #include "simd/int8/kernel_table.h"
 #include "simd/int8/lanes.h"
+#include "simd/int8/quotients.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -16,8 +17,9 @@ struct PackedBytes {
 };
 
 // `Rows` rows, the last of which may be fewer than a quad.
-template <bool Adds, int Rows>
-[[gnu::always_inline]] inline void requantize_quad(const RequantizeArgs& args, std::int64_t first) {
+template <bool Adds, bool Divides, int Rows>
+[[gnu::always_inline]] inline void requantize_quad(const RequantizeArgs& args, const Quotients& quotients,
+                                                   std::int64_t first) {
   const float own_bound = Adds ? 255.0F : args.high;
   const Floats own_low = splat((Adds ? 0.0F : args.low) - args.zero_point);
   const Floats own_high = splat(own_bound - args.zero_point);
@@ -32,7 +34,9 @@ template <bool Adds, int Rows>
 #pragma GCC unroll 4
     for (int k = 0; k < Rows; ++k) {
       const Ints sums = reinterpret_cast<Ints>(load_words(from + k * kQuadBlock));
-      Ints value = round_to_ints(clamp(to_floats(sums) * args.multipliers[first + k], own_low, own_high));
+      const Floats product = to_floats(sums) * args.multipliers[first + k];
+      Ints value = Divides ? quotients.rounded(product, own_low, own_high)
+                           : round_to_ints(clamp(product, own_low, own_high));
       if constexpr (Adds) {
         const Floats own = to_floats(value + static_cast<std::int32_t>(zero_point));
         const Floats added = to_floats(reinterpret_cast<Ints>(other >> (8 * k) & 0xffU));
@@ -48,21 +52,24 @@ template <bool Adds, int Rows>
   }
 }
 
-template <bool Adds>
+template <bool Adds, bool Divides>
 [[gnu::always_inline]] inline void requantize_quads(const RequantizeArgs& args) {
+  const Quotients quotients(args.divisor);
   std::int64_t first = 0;
-  for (; first + kQuad <= args.rows; first += kQuad) requantize_quad<Adds, 4>(args, first);
-  if (args.rows - first == 3) requantize_quad<Adds, 3>(args, first);
-  if (args.rows - first == 2) requantize_quad<Adds, 2>(args, first);
-  if (args.rows - first == 1) requantize_quad<Adds, 1>(args, first);
+  for (; first + kQuad <= args.rows; first += kQuad) requantize_quad<Adds, Divides, 4>(args, quotients, first);
+  if (args.rows - first == 3) requantize_quad<Adds, Divides, 3>(args, quotients, first);
+  if (args.rows - first == 2) requantize_quad<Adds, Divides, 2>(args, quotients, first);
+  if (args.rows - first == 1) requantize_quad<Adds, Divides, 1>(args, quotients, first);
 }
 
 inline void requantize(const RequantizeArgs& args) {
-  if (args.addition != nullptr) {
-    requantize_quads<true>(args);
-  } else {
-    requantize_quads<false>(args);
+  const bool adds = args.addition != nullptr;
+  if (args.divisor == 1) {
+    if (adds) return requantize_quads<true, false>(args);
+    return requantize_quads<false, false>(args);
   }
+  if (adds) return requantize_quads<true, true>(args);
+  requantize_quads<false, true>(args);
 }
 
 // By value: behind a reference, arguments would be read again after every store.
