@@ -1,6 +1,6 @@
 """Fusion where values are quantized: what reads dequantized bytes and is quantized again computes on the bytes.
 
-Ten rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
+Eleven rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
 it; that step goes once nothing reads its floats.
 
 1. A layer of integers whose sole result is quantized makes bytes; a clip before that is a range of bytes.
@@ -15,7 +15,8 @@ it; that step goes once nothing reads its floats.
 8. The maximum of a window after a layer of integers, of a sole result that is quantized, is that of bytes. Quantizing
    keeps the order, so that it does not matter whether it comes before or after: each float makes the byte that it would.
 9. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
-10. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
+10. A number for each channel that is added to the sole bytes of a layer, before they get another scale, joins it.
+11. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
     moved as floats: those are views, and cost at most one copy.
 """
 
@@ -35,6 +36,7 @@ from sift_onnx.backends.lowering.specs import (
     ALL_BYTES,
     NO_ACTIVATION,
     Activation,
+    ByteShift,
     ByteTable,
     ChannelScale,
     Dequantize,
@@ -324,8 +326,32 @@ def _add_floats(region: RegionSteps, step: Step) -> Merged:
     return replace(made, inputs=(before.inputs[0], other)), gone
 
 
+def _shift_bytes(region: RegionSteps, step: Step) -> Merged:
+    """Rule 10."""
+    found = _between(region, step)
+    if found is None:
+        return None
+    before, _, y = found
+    spec = before.spec
+    if not isinstance(spec, ChannelScale) or spec.slopes is not None or np.any(spec.scale != 1):
+        return None
+    reader = region.sole_producer(before.inputs[0], before)
+    layer = None if reader is None else region.sole_producer(reader.inputs[0], reader)
+    clamp = _clamp(spec.activation, y)
+    if reader is None or layer is None or clamp is None or not isinstance(layer.spec, QuantizedMatmul):
+        return None
+    own = layer.spec
+    if own.y is None or own.clamp != ALL_BYTES or own.added is not None or own.shifted is not None:
+        return None
+    shifted = ByteShift(own.y, spec.shift, y, clamp)
+    if not np.isfinite(shifted.rests).all() or len(spec.shift) != own.weights.rows:
+        return None
+    made, gone = merged(layer, step, replace(own, shifted=shifted))
+    return replace(made, nodes=(*made.nodes, *before.nodes, *reader.nodes)), [*gone, before, reader]
+
+
 def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
-    """Rule 10, of bytes that are dequantized."""
+    """Rule 11, of bytes that are dequantized."""
     if not isinstance(step.spec, Dequantize):
         return None
     chain: list[Step] = []
@@ -346,7 +372,7 @@ def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
 
 
 def _move_floats_before(region: RegionSteps, step: Step) -> Merged:
-    """Rule 10, of bytes that have been quantized."""
+    """Rule 11, of bytes that have been quantized."""
     if not _is_move(step):
         return None
     before = region.sole_producer(step.inputs[0], step)
@@ -382,6 +408,7 @@ QUANTIZED_RULES = (
     _join_tables,
     _drop_identity,
     _add_to_layer,
+    _shift_bytes,
     _add_floats,
     _move_floats_behind,
     _move_floats_before,

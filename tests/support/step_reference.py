@@ -65,6 +65,10 @@ def _value(step: Step, operands: list[Any]) -> Any:
             return _dynamic(x)
         case QuantizedMatmul():
             made = _layer(spec, x, operands[1] if spec.is_added else np.float32(0))
+            if spec.shifted is not None:
+                shape = (-1, 1, 1) if step.view == "image" else (-1,)
+                rests = spec.shifted.rests.reshape(shape)
+                return np.clip(np.rint(made * spec.shifted.factor + rests), *spec.shifted.clamp).astype(np.uint8)
             return made if spec.added is None else _added(spec.added, made, operands[1])
         case QuantizedAdd():
             return _added(spec, x, operands[1])

@@ -10,6 +10,7 @@ from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization,
 from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
 from sift_onnx.backends.lowering.specs.quantized import (
     ALL_BYTES,
+    ByteShift,
     ByteTable,
     Dequantize,
     DynamicQuantize,
@@ -30,6 +31,7 @@ __all__ = [
     "Activation",
     "Attention",
     "AttentionRoundings",
+    "ByteShift",
     "ByteTable",
     "CacheNames",
     "CachedAttention",

@@ -21,6 +21,7 @@ from sift_onnx.backends.lowering.weights import Floats
 
 __all__ = [
     "ALL_BYTES",
+    "ByteShift",
     "ByteTable",
     "Dequantize",
     "DynamicQuantize",
@@ -65,6 +66,34 @@ class QuantizedAdd:
 
 
 @dataclass(frozen=True)
+class ByteShift:
+    """Bytes of a + shift, a number for each channel.
+
+    Attributes:
+        a: of the operand.
+        shift: [channels].
+        y: of the result.
+        clamp: lowest and highest byte of the result.
+    """
+
+    a: Quantization
+    shift: Floats = field(repr=False)
+    y: Quantization
+    clamp: Pair = ALL_BYTES
+
+    @property
+    def factor(self) -> np.float32:
+        """What a byte is multiplied by, before :attr:`rests` are added."""
+        return np.float32(self.a.scale) / np.float32(self.y.scale)
+
+    @property
+    def rests(self) -> Floats:
+        """What else a byte of the result is the rounded sum of, [channels]."""
+        shifts = self.shift.astype(np.float64) / self.y.scale
+        return (shifts + self.y.zero - float(self.factor) * self.a.zero).astype(np.float32)
+
+
+@dataclass(frozen=True)
 class QuantizedMatmul:
     """x @ weights.T, x [..., columns]; see the head of the file.
 
@@ -80,6 +109,7 @@ class QuantizedMatmul:
         is_divided: whether the model makes floats of sums, by nodes after ConvInteger or MatMulInteger.
         clamp: lowest and highest byte of the result.
         added: sum of the result, which is not clamped then, and a second operand of bytes.
+        shifted: what becomes of the result, which is not clamped then.
     """
 
     weights: IntegerMatrix
@@ -93,6 +123,7 @@ class QuantizedMatmul:
     is_divided: bool = False
     clamp: Pair = ALL_BYTES
     added: QuantizedAdd | None = None
+    shifted: ByteShift | None = None
 
 
 @dataclass(frozen=True)

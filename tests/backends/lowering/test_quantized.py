@@ -93,6 +93,14 @@ def test_gates_joined_branches_and_resizing_are_on_bytes(spelling: str) -> None:
     assert_close(steps, model)
 
 
+def test_a_bias_that_is_added_to_the_bytes_of_a_product_joins_it() -> None:
+    model = static("tokens", "qdq")
+    steps = lowered(model)
+    layers = [step.spec for step in steps if isinstance(step.spec, QuantizedMatmul)]
+    assert [layer.shifted is not None for layer in layers] == [True, True, False]
+    assert_close(steps, model)
+
+
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic_quantization_makes_bytes_within_the_layer(per_channel: bool) -> None:
     model = dynamic("tokens", QuantType.QInt8, per_channel)

@@ -140,6 +140,7 @@ void QuadGlobalAverage::run(ThreadPool& pool, const Shape& shape, const float* i
                          .high = 255,
                          .addition = nullptr,
                          .other = nullptr,
+                         .rests = nullptr,
                          .out = to + (group * quad_count(shape) + quad) * kBlockBytes});
   });
 }

@@ -39,16 +39,25 @@ bool fit_code(const std::vector<float>& multipliers, float divisor, const QuadAd
 
 QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers, float divisor,
                              std::uint8_t input_zero_point, std::uint8_t zero_point, ByteRange range,
-                             std::optional<ScaledAddition> addition)
+                             std::optional<ScaledAddition> addition, std::optional<ChannelAddition> of_channels)
     : product_(std::move(product)),
       multipliers_(spread(std::move(multipliers), product_.rows())),
       divisor_(divisor),
       input_zero_point_(input_zero_point),
       zero_point_(zero_point),
       range_(range),
-      addition_(addition),
-      fits_code_(fit_code(multipliers_, divisor, addition_ ? addition_->factors() : QuadAddition{})) {
+      addition_(addition) {
   check_scale(divisor);
+  factors_ = addition_ ? addition_->factors() : QuadAddition{};
+  float most = 0;
+  if (of_channels) {
+    if (addition_) throw std::invalid_argument("quantized conv: one addition, of bytes or of numbers");
+    rests_ = spread(std::move(of_channels->rests), product_.rows());
+    factors_.own_factor = of_channels->factor;
+    check_scale(factors_.own_factor);
+    for (const float rest : rests_) most = std::max(most, std::abs(rest));
+  }
+  fits_code_ = fit_code(multipliers_, divisor, factors_) && most < 0x1p30F;
 }
 
 OtherSizes QuantizedConv::other_sizes(const Shape& in) const {
@@ -58,11 +67,11 @@ OtherSizes QuantizedConv::other_sizes(const Shape& in) const {
 
 void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
   if (addition_ && others.second == nullptr) throw std::invalid_argument("quantized conv: nothing to add is given");
-  const QuadAddition addition = addition_ ? addition_->factors() : QuadAddition{};
-  const auto* const other = reinterpret_cast<const std::uint8_t*>(others.second);
+  const auto* const other = addition_ ? reinterpret_cast<const std::uint8_t*>(others.second) : nullptr;
   auto* const bytes = reinterpret_cast<std::uint8_t*>(out);
   const std::ptrdiff_t step = block_bytes(output_shape(shape));
   const auto zero_point = static_cast<float>(zero_point_);
+  const bool adds = addition_ || !rests_.empty();
   const auto requantize = [&](const QuadSums& sums) {
     const std::ptrdiff_t at = sums.block * step + sums.first_row / kQuad * kBlockBytes;
     product_.kernels().requantize({.sums = sums.sums,
@@ -72,18 +81,20 @@ void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, c
                                    .zero_point = zero_point,
                                    .low = static_cast<float>(range_.low),
                                    .high = static_cast<float>(range_.high),
-                                   .addition = addition_ ? &addition : nullptr,
-                                   .other = addition_ ? other + at : nullptr,
+                                   .addition = adds ? &factors_ : nullptr,
+                                   .other = other == nullptr ? nullptr : other + at,
+                                   .rests = rests_.empty() ? nullptr : rests_.data() + sums.first_row,
                                    .out = bytes + at});
   };
   // The same, for code that does it.
   const QuadOutput quads{.multipliers = multipliers_.data(),
                          .divisor = divisor_,
                          .zero_point = zero_point_,
-                         .other = addition_ ? reinterpret_cast<const std::byte*>(other) : nullptr,
-                         .own_factor = addition.own_factor,
-                         .other_factor = addition.other_factor,
-                         .shift = addition.shift,
+                         .other = reinterpret_cast<const std::byte*>(other),
+                         .rests = rests_.empty() ? nullptr : rests_.data(),
+                         .own_factor = factors_.own_factor,
+                         .other_factor = factors_.other_factor,
+                         .shift = factors_.shift,
                          .low = range_.low,
                          .high = range_.high,
                          .out = reinterpret_cast<std::byte*>(out),

@@ -19,13 +19,14 @@ struct ByteRange {
 
 // clamp(round(multiplier sum / divisor) + zero_point); with a divisor of 1 as onnxruntime's QLinearConv, with another
 // one as QuantizeLinear after floats that ConvInteger and Mul make. With an addition, the second operand is added as by
-// QLinearAdd, and the range is that of the result.
+// QLinearAdd, or a number of each channel, and the range is that of the result.
 class QuantizedConv final : public Op {
  public:
   // multipliers: input scale * weight scale / output scale, of each row or one for all; without the last where that is
   // the divisor.
   QuantizedConv(QuadProduct product, std::vector<float> multipliers, float divisor, std::uint8_t input_zero_point,
-                std::uint8_t zero_point, ByteRange range, std::optional<ScaledAddition> addition);
+                std::uint8_t zero_point, ByteRange range, std::optional<ScaledAddition> addition,
+                std::optional<ChannelAddition> of_channels = std::nullopt);
 
   Shape output_shape(const Shape& in) const override { return product_.output_shape(in); }
   Layout input_layout() const override { return Layout::quads; }
@@ -43,6 +44,8 @@ class QuantizedConv final : public Op {
   std::uint8_t zero_point_;
   ByteRange range_;
   std::optional<ScaledAddition> addition_;
+  std::vector<float> rests_;  // empty: none
+  QuadAddition factors_;
   bool fits_code_;
 };
 

@@ -54,7 +54,7 @@ class HostileInt8(Sources):
         op = self.kernels.QuantizedConv(
             weights, bias, multipliers, input_zero_point=self.byte(), zero_point=self.byte(),
             divisor=self.rng.choice((1.0, self.scale())), range=(self.rng.choice((0, self.byte())), self.rng.choice((255, self.byte()))), addition=addition,
-            **options,
+            channel_addition=self.rng.choice((None, None, None, (self.scale(), self.floats(rows)))), **options,
         )  # fmt: skip
         return op, channels * groups
 

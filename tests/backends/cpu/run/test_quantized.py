@@ -96,6 +96,11 @@ def test_attention_between_bytes(spelling: str) -> None:
     assert attention.roundings.weights
 
 
+@pytest.mark.parametrize("spelling", ["qdq", "qdq of int8"])
+def test_products_and_biases_between_bytes(spelling: str) -> None:
+    assert_same(static("tokens", spelling), batches=(1, 5))
+
+
 @pytest.mark.parametrize("net", ["images", "tokens"])
 def test_dynamic_quantization(net: str) -> None:
     assert_same(dynamic(net), batches=(1, 4, 13), step=0.0)

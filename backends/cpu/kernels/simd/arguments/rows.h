@@ -51,6 +51,7 @@ struct QuadOutput {
   std::int32_t zero_point;   // of what is rounded
   // clamp(round(own own_factor + (other other_factor + shift))).
   const std::byte* other;  // null: none; else as `out`
+  const float* rests;      // [rows], in the place of what is made of `other`; null: none
   float own_factor;
   float other_factor;
   float shift;

@@ -35,7 +35,7 @@ struct QuadRowsArgs {
 };
 
 // onnxruntime's QLinearAdd: clamp(round(own own_factor + (other other_factor + shift))), each step rounded once, where
-// `own` and `other` are the stored bytes.
+// `own` and `other` are the stored bytes. What is in brackets may be a number of each channel.
 struct QuadAddition {
   float own_factor;
   float other_factor;
@@ -54,6 +54,7 @@ struct RequantizeArgs {
   float high;
   const QuadAddition* addition;  // null: none; low and high are then those of its result
   const std::uint8_t* other;     // quads of 64 bytes
+  const float* rests;            // [rows], in the place of what is made of `other`; null: none
   std::uint8_t* out;             // quads of 64 bytes; bytes of rows past the last are zero
 };
 

@@ -233,6 +233,21 @@ def test_what_is_added_is_cut_off(pool: _kernels.ThreadPool, form: tuple[str, st
     np.testing.assert_array_equal(run_quads(pool, op, own, other), expected)
 
 
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize("rows", [4, 30])
+def test_numbers_that_are_added_to_channels(pool: _kernels.ThreadPool, form: tuple[str, str], rows: int) -> None:
+    """To every byte that a product makes."""
+    rng = np.random.default_rng(6)
+    x = np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, rows))
+    factor, rests = np.float32(0.731), (rng.standard_normal(rows) * 90).astype(np.float32)
+    op = _kernels.QuantizedConv(
+        _kernels.QuadWeights(np.eye(rows, dtype=np.int8) * 64), None, np.float32([1 / 64]), input_zero_point=0,
+        zero_point=0, channel_addition=(factor, rests), range=(9, 240), isa=form[0], algorithm=form[1],
+    )  # fmt: skip
+    exact = (x.astype(np.float64) * np.float64(factor) + rests).astype(np.float32)
+    np.testing.assert_array_equal(run_quads(pool, op, x)[:, :, 0, 0], np.rint(exact).clip(9, 240))
+
+
 def test_stored_quads_come_back(pool: _kernels.ThreadPool) -> None:
     rng = np.random.default_rng(3)
     values = sparse(rng, (12, 5, 3, 2), 0.2)
@@ -285,6 +300,9 @@ def test_quads_that_are_all_zero_are_left_out() -> None:
         ({"multipliers": np.ones(3, np.float32)}, "one multiplier per row"),
         ({"multipliers": np.float32([np.inf])}, "not finite"),
         ({"divisor": 0.0}, "positive and finite"),
+        ({"channel_addition": (0.0, np.ones(2, np.float32))}, "positive and finite"),
+        ({"channel_addition": (1.0, np.ones(3, np.float32))}, "per row"),
+        ({"channel_addition": (1.0, np.float32([np.nan]))}, "not finite"),
         ({"bias": np.ones(3, np.int32)}, "one bias per row"),
         ({"addition": ((1.0, 0), (0.0, 0), (1.0, 0))}, "positive and finite"),
         ({"algorithm": "dense"}, "unknown algorithm"),
