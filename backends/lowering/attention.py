@@ -39,7 +39,8 @@ _MOST_NODES = 24
 _HIDDEN = -1e30
 _FLOAT = DType.FLOAT32.onnx_type
 # Integers that scores are quantized to.
-_ROUNDED = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16)
+_BYTES = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+_ROUNDED = (*_BYTES, onnx.TensorProto.INT16, onnx.TensorProto.UINT16)
 
 
 class NoMatch(Exception):  # noqa: N818 - an answer, not an error
@@ -198,12 +199,20 @@ def scores_before(graph: GraphView, softmax: int) -> _Scores:
             quantizer, rounding = _rounding(graph, index)
             if found.softcap or found.scale <= 0:
                 raise NoMatch
-            own = replace(rounding, scale=rounding.scale * found.scale)
+            own = replace(rounding, steps=rounding.steps / found.scale, scale=rounding.scale * found.scale)
             (found.rounded if found.masks else found.masked).insert(0, own)
             found.between.append(quantizer)
             name = graph.nodes[quantizer].input[0]
             continue
         name = _before(graph, index, found)
+
+
+def _is_of_bytes(graph: GraphView, softmax: int) -> bool:
+    """Whether the operand is dequantized bytes."""
+    maker = graph.producers.get(graph.nodes[softmax].input[0])
+    if maker is None or not is_standard_op(graph.nodes[maker], "DequantizeLinear"):
+        return False
+    return graph.elem_type(graph.nodes[maker].input[0]) in _BYTES
 
 
 def _rounding(graph: GraphView, index: int) -> tuple[int, Rounding]:
@@ -227,7 +236,7 @@ def _rounding(graph: GraphView, index: int) -> tuple[int, Rounding]:
     (scale_of, zero_of), other = found
     if other != found[0] or not (0 < scale_of < math.inf):
         raise NoMatch
-    return quantizer, Rounding(scale_of, float(limits.min - zero_of), float(limits.max - zero_of))
+    return quantizer, Rounding(1 / scale_of, scale_of, float(limits.min - zero_of), float(limits.max - zero_of))
 
 
 def _before(graph: GraphView, index: int, found: _Scores) -> str:
@@ -327,7 +336,12 @@ def weighed_behind(
         or (reshaped and is_standard_op(graph.nodes[index], "Reshape"))
     ):
         if is_standard_op(graph.nodes[index], "DequantizeLinear"):
-            roundings.append(_rounding(graph, index)[1])
+            rounding = _rounding(graph, index)[1]
+            is_of_bytes = graph.elem_type(graph.nodes[index].input[0]) in _BYTES and _is_of_bytes(graph, softmax)
+            if not roundings and is_of_bytes and rounding.steps >= 1:
+                # So does onnxruntime's QLinearSoftmax, of bytes from bytes.
+                rounding = replace(rounding, steps=float(math.floor(rounding.steps)))
+            roundings.append(rounding)
         between.append(index)
         weights = graph.nodes[index].output[0]
         index = graph.only_reader(weights)

@@ -11,6 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.folding import dequantized
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.integer_layers import IntegerMatch
 from sift_onnx.backends.lowering.quantization import IntegerMatrix, Quantization
@@ -101,17 +102,11 @@ def fold_dequantized(node: NodeView) -> None:
         if reader is None or name in graph.constants:
             continue
         stored, scale, zero = (graph.values_of(part) if part else None for part in (*reader.input, "")[:3])
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in reader.attribute}
-        if stored is None or scale is None or scale.dtype != np.float32 or scale.ndim > 1 or stored.size > _MOST_FOLDED:
+        if stored is None or scale is None or stored.size > _MOST_FOLDED or (reader.input[2:] and zero is None):
             continue
-        if reader.input[2:] and zero is None:
+        values = dequantized(reader, stored, scale, zero)
+        if values is None:
             continue
-        axis = int(attributes.get("axis", 1))
-        shape = [-1 if i == axis % max(stored.ndim, 1) else 1 for i in range(stored.ndim)] if scale.size > 1 else []
-        centred = stored.astype(np.float32)
-        if zero is not None:
-            centred = centred - zero.astype(np.float32).reshape(shape)
-        values = centred * scale.astype(np.float32).reshape(shape)
         graph.constants[name] = gs.Constant(name, np.ascontiguousarray(values))
 
 

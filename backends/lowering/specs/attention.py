@@ -9,8 +9,9 @@ __all__ = ["NO_ROUNDINGS", "Attention", "AttentionRoundings", "Rounding"]
 
 @dataclass(frozen=True)
 class Rounding:
-    """What quantizing and dequantizing leaves of a number x: ``scale * clip(round(x / scale), low, high)``."""
+    """What quantizing and dequantizing leaves of a number x: ``scale * clip(round(x * steps), low, high)``."""
 
+    steps: float
     scale: float
     low: float
     high: float

@@ -85,12 +85,12 @@ void init_cached_attention(CachedAttention* self, std::int64_t sequences, std::i
   new (self) CachedAttention(options, kernels_of(isa));
 }
 
-// Scale, lowest and highest integer.
-using RoundingSpecs = std::vector<std::tuple<float, float, float>>;
+// Steps of a unit, scale, lowest and highest integer.
+using RoundingSpecs = std::vector<std::tuple<float, float, float, float>>;
 
 std::vector<Rounding> roundings_of(const RoundingSpecs& specs) {
   std::vector<Rounding> roundings;
-  for (const auto& [scale, low, high] : specs) roundings.push_back({scale, low, high});
+  for (const auto& [steps, scale, low, high] : specs) roundings.push_back({steps, scale, low, high});
   return roundings;
 }
 
@@ -266,7 +266,7 @@ void bind_ops(nb::module_& module) {
           "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
           "each with (channels, first channel of the first head). The mask, of the sizes given, is added to the "
           "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1. Scores are "
-          "rounded to (scale, lowest and highest integer) before the mask, before the softmax and behind it, as a "
+          "rounded by (steps of a unit, scale, lowest and highest integer) before the mask, before the softmax and behind it, as a "
           "quantized model rounds them.");
 
   nb::class_<CachedAttention, Op>(module, "CachedAttention", "Attention to a cache that new tokens are appended to.")

@@ -47,8 +47,10 @@ void check_mask_size(std::int64_t size, std::int64_t full) {
 void check_roundings(std::span<const Rounding> roundings) {
   constexpr float kMost = 0x1p22F;
   for (const Rounding& rounding : roundings) {
-    if (!(rounding.scale > 0) || !std::isfinite(rounding.scale)) {
-      throw std::invalid_argument("attention: a scale that is rounded by must be positive and finite");
+    for (const float factor : {rounding.steps, rounding.scale}) {
+      if (!(factor > 0) || !std::isfinite(factor)) {
+        throw std::invalid_argument("attention: steps and scale of a rounding must be positive and finite");
+      }
     }
     if (!(-kMost < rounding.low && rounding.low <= rounding.high && rounding.high < kMost)) {
       throw std::invalid_argument("attention: bounds of a rounding must be in order and below 2**22");

@@ -62,8 +62,8 @@ struct AttentionOptions {
 class Attention final : public Op {
  public:
   // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), for heads that an operand
-  // has no channels for, for a mask that does not fit the scores, and for a rounding by no positive and finite scale,
-  // or to bounds that are not in order or too large.
+  // has no channels for, for a mask that does not fit the scores, and for a rounding by no positive and finite steps
+  // and scale, or to bounds that are not in order or too large.
   Attention(const AttentionOptions& options, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;

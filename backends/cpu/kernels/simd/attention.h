@@ -91,7 +91,7 @@ void round_scores(const AttentionArgs& args, std::span<const Rounding> roundings
       Vec value = load(at + v * kVecLanes);
       if (factors != nullptr) value *= factors->vec[v];
       for (const Rounding& rounding : roundings) {
-        value = min(max(value / rounding.scale, splat(rounding.low)), splat(rounding.high));
+        value = min(max(value * rounding.steps, splat(rounding.low)), splat(rounding.high));
         value = (value + kRounding - kRounding) * rounding.scale;
       }
       store(at + v * kVecLanes, value);

@@ -36,9 +36,10 @@ struct NormalizeArgs {
   bool is_centered;
 };
 
-// What quantizing and dequantizing leaves of a number: scale * clamp(round(x / scale), low, high), half to even. The
+// What quantizing and dequantizing leaves of a number: scale * clamp(round(x steps), low, high), half to even. The
 // bounds are below 2^22.
 struct Rounding {
+  float steps = 1;  // of a unit
   float scale = 1;
   float low = 0;
   float high = 0;
