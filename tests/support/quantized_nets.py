@@ -88,6 +88,15 @@ def tokens_net() -> onnx.ModelProto:
 
 
 @functools.cache
+def upsampled_net() -> onnx.ModelProto:
+    """A transposed convolution after a convolution; [n, 8, 5, 5] to [n, 8, 10, 10]."""
+    net = PrunedNet(opset=17)
+    x = net.op("Relu", net.conv(net.input("x", 2, 8, 5, 5, declared=["n", 8, 5, 5]), 8, 16, 3, name="before"))
+    net.output(net.op("ConvTranspose", x, net.weight(16, 8, 2, 2, name="up.weight"), strides=[2, 2], name="up"))
+    return net.model()
+
+
+@functools.cache
 def attention_net() -> onnx.ModelProto:
     """Attention of four heads with a mask for all sequences; [n, 9, 32] to [n, 9, 32]."""
     net = PrunedNet(opset=17)
@@ -98,7 +107,7 @@ def attention_net() -> onnx.ModelProto:
         return str(net.op("Transpose", net.op("Reshape", y, net.constant(np.array([0, 9, 4, 8]))), perm=order))
 
     scores = net.op("MatMul", heads("q", [0, 2, 1, 3]), heads("k", [0, 2, 3, 1]), name="scores")
-    scores = net.op("Div", scores, net.constant(np.float32(8**0.5)))
+    scores = net.op("Mul", scores, net.constant(np.float32(8**-0.5)))
     scores = net.op("Add", scores, net.constant(np.triu(np.full((9, 9), -4, np.float32), 1)))
     y = net.op("MatMul", net.op("Softmax", scores, axis=-1), heads("v", [0, 2, 1, 3]))
     y = net.op("Transpose", y, perm=[0, 2, 1, 3])
@@ -230,7 +239,10 @@ def _through_files(model: onnx.ModelProto, quantize: Any) -> onnx.ModelProto:
         return onnx.load(made)
 
 
-_NETS = {"images": images_net, "tokens": tokens_net, "gated": gated_net, "attention": attention_net}
+_NETS = {
+    "images": images_net, "tokens": tokens_net, "gated": gated_net, "attention": attention_net,
+    "upsampled": upsampled_net,
+}  # fmt: skip
 
 
 def integer_net(

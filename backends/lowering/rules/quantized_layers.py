@@ -93,7 +93,7 @@ def fold_dequantized(node: NodeView) -> None:
     graph = node.graph
     names = list(node.proto.input)
     if is_standard_op(node.proto, "Conv", "ConvTranspose", "Gemm", "MatMul"):
-        if _dequantizer(graph, node.input(0), is_constant=False) is not None:
+        if node.op != "ConvTranspose" and _dequantizer(graph, node.input(0), is_constant=False) is not None:
             return
         # Products of floats take integers as they are.
         names = names[1:] if "Conv" in node.op else names[2:]

@@ -106,6 +106,11 @@ def test_dynamic_quantization(net: str) -> None:
     assert_same(dynamic(net), batches=(1, 4, 13), step=0.0)
 
 
+def test_transposed_convolutions_of_dequantized_weights() -> None:
+    program = assert_same(static("upsampled", "qdq per channel"), batches=(1, 3))
+    assert len(program.parts) == 1
+
+
 def test_layers_of_integers() -> None:
     model = integer_net()
     program = assert_same(model, step=0.05)
@@ -174,6 +179,16 @@ class TestBytesAtTheBorder:
         net.output_bytes(net.op(op, total, *net.point(), *net.point(scale), domain=MICROSOFT, **attrs))
         # onnxruntime adds up floats for means of windows, which rounds halves either way.
         net.assert_exact(steps=int(op == "QLinearAveragePool"))
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    @pytest.mark.parametrize("is_first", [False, True])
+    def test_gates_of_one_value_for_each_channel(self, dtype: type[Any], is_first: bool) -> None:
+        net = ByteNet(dtype, 3, 8, 5)
+        y = net.qconv("x", 8, 8, 1)
+        gates = net.op("QLinearGlobalAveragePool", y, *net.point(), *net.point(0.01), domain=MICROSOFT)
+        operands = [(y, *net.point()), (gates, *net.point(0.01))][:: -1 if is_first else 1]
+        net.output_bytes(net.op("QLinearMul", *operands[0], *operands[1], *net.point(), domain=MICROSOFT))
+        net.assert_exact(steps=1)
 
     def test_products(self) -> None:
         net = ByteNet(np.uint8, 3, 8, 5)
