@@ -1,7 +1,7 @@
 """Fusion where values are quantized: what reads dequantized bytes and is quantized again computes on the bytes.
 
-Eleven rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
-it; that step goes once nothing reads its floats.
+Eleven rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize
+makes it; that step goes once nothing reads its floats.
 
 1. A layer of integers whose sole result is quantized makes bytes; a clip before that is a range of bytes.
 2. An activation, or one factor and one shift for all channels, of a dequantized value whose sole result is quantized
@@ -13,7 +13,7 @@ it; that step goes once nothing reads its floats.
 6. A table that changes nothing is none.
 7. A sum of bytes joins the layer that makes one of its operands, if that is sole and not clamped.
 8. The maximum of a window after a layer of integers, of a sole result that is quantized, is that of bytes. Quantizing
-   keeps the order, so that it does not matter whether it comes before or after: each float makes the byte that it would.
+   keeps the order, so that it may come before: each float makes the byte that it would make behind.
 9. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
 10. A number for each channel that is added to the sole bytes of a layer, before they get another scale, joins it.
 11. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are

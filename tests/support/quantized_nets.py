@@ -245,9 +245,7 @@ _NETS = {
 }  # fmt: skip
 
 
-def integer_net(
-    zero: int = 128, span: int = 100, is_pooled: bool = False, has_head: bool = True
-) -> onnx.ModelProto:
+def integer_net(zero: int = 128, span: int = 100, is_pooled: bool = False, has_head: bool = True) -> onnx.ModelProto:
     """As Neural Magic's exporter writes it: ConvInteger, int32 bias, Cast, Mul; a pruned weight is the zero point.
 
     [n, 8, 10, 10] to [n, 6]. Weights are ``zero``, or up to ``span`` from it; ``is_pooled`` has the maximum of windows

@@ -266,7 +266,8 @@ void bind_ops(nb::module_& module) {
           "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
           "each with (channels, first channel of the first head). The mask, of the sizes given, is added to the "
           "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1. Scores are "
-          "rounded by (steps of a unit, scale, lowest and highest integer) before the mask, before the softmax and behind it, as a "
+          "rounded by (steps of a unit, scale, lowest and highest integer) before the mask, before the softmax and "
+          "behind it, as a "
           "quantized model rounds them.");
 
   nb::class_<CachedAttention, Op>(module, "CachedAttention", "Attention to a cache that new tokens are appended to.")

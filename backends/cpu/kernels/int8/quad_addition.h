@@ -28,7 +28,8 @@ struct ScaledAddition {
   QuadAddition factors() const;
 };
 
-// clamp(round(own factor + rests[channel])) of bytes: a number of each channel is added, and the sum gets another scale.
+// clamp(round(own factor + rests[channel])) of bytes: a number of each channel is added, and the sum gets another
+// scale.
 struct ChannelAddition {
   float factor;
   std::vector<float> rests;

@@ -109,8 +109,8 @@ void test_convolution(Random& random, ThreadPool& pool, const Int8Kernels& kerne
   const ConvGeometry& g = layer.geometry;
   const QuadWeights weights(layer.rows, shape.c, g.kernel_h, g.kernel_w, groups, layer.values);
   const std::vector<float> multipliers{0.0078125F};
-  const QuantizedConv conv(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, 1, layer.zero_point, 99,
-                           {.low = 20, .high = 250}, std::nullopt);
+  const QuantizedConv conv(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, 1, layer.zero_point,
+                           99, {.low = 20, .high = 250}, std::nullopt);
   const DequantizedConv floats(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, {},
                                layer.zero_point, false, -1e9F, 1e9F, Layout::nchw);
   const Shape out = conv.output_shape(shape);

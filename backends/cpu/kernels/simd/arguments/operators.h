@@ -76,9 +76,9 @@ struct AttentionArgs {
   bool mask_by_query;
   const float* mask;  // null: none; [keys], or by query [blocks][keys][16]
   AttentionRoundings roundings;
-  float* panel;       // scratch: [depth][blocks][16]
-  float* scores;      // scratch: [end_key, in whole blocks][blocks][16]
-  float* sums;        // scratch: [value_depth][blocks][16]
+  float* panel;   // scratch: [depth][blocks][16]
+  float* scores;  // scratch: [end_key, in whole blocks][blocks][16]
+  float* sums;    // scratch: [value_depth][blocks][16]
 };
 
 }  // namespace sift::cpu

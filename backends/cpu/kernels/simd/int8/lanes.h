@@ -49,8 +49,7 @@ inline constexpr int kMostWeight = 128;
   return reinterpret_cast<Ints>(_mm256_dpbusd_avx_epi32(
       reinterpret_cast<__m256i>(sums), reinterpret_cast<__m256i>(operand), reinterpret_cast<__m256i>(weights)));
 #elif defined(__AVX2__)
-  const __m256i pairs =
-      _mm256_maddubs_epi16(reinterpret_cast<__m256i>(operand), reinterpret_cast<__m256i>(weights));
+  const __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(operand), reinterpret_cast<__m256i>(weights));
   return sums + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 #elif defined(__SSE2__)
   // Adding two products in 16 bits would saturate: even and odd bytes are widened.

@@ -38,8 +38,8 @@ template <Added What, bool Divides, int Rows>
     for (int k = 0; k < Rows; ++k) {
       const Ints sums = reinterpret_cast<Ints>(load_words(from + k * kQuadBlock));
       const Floats product = to_floats(sums) * args.multipliers[first + k];
-      Ints value = Divides ? quotients.rounded(product, own_low, own_high)
-                           : round_to_ints(clamp(product, own_low, own_high));
+      Ints value =
+          Divides ? quotients.rounded(product, own_low, own_high) : round_to_ints(clamp(product, own_low, own_high));
       if constexpr (Adds) {
         const Floats own = to_floats(value + static_cast<std::int32_t>(zero_point));
         Floats rest;
