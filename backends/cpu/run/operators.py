@@ -158,7 +158,7 @@ def build_attention(
     """
     if mask is not None:
         mask = _mask_sizes(spec, mask, (sequences, spec.heads, tokens, tokens))
-    roundings = {
+    roundings: dict[str, Any] = {
         f"{place}_roundings": [(one.steps, one.scale, one.low, one.high) for one in found]
         for place, found in (
             ("score", spec.roundings.scores),

@@ -110,7 +110,8 @@ def quantized_product(node: NodeView) -> tuple[Step, ...]:
     a, b, y = (_quantization(node, first, first + 1) for first in (1, 4, 6))
     gates = [other for image, other in ((0, 3), (3, 0)) if _has_value_per_channel(node, other, image)]
     if gates:
-        view, spec = _image_of_two(node), ChannelCombine("multiply")
+        view = _image_of_two(node)
+        spec: Spec = ChannelCombine("multiply")
         operands = [(a, node.input(0)), (b, node.input(3))][:: -1 if gates == [0] else 1]
     else:
         whole = _of_two(node, QuantizedAdd(a, b, y), (0, 3))
@@ -169,7 +170,8 @@ def clipped_bytes(node: NodeView) -> Step:
         if bound is None or bound.size != 1:
             raise NotLowered("its bounds are computed during the run")
         ends[end] = int(bound.reshape(-1)[0]) + shift
-    table = ByteTable(np.clip(np.arange(HIGHEST + 1), *ends).astype(np.uint8))
+    low, high = ends
+    table = ByteTable(np.arange(HIGHEST + 1).clip(low, high).astype(np.uint8))
     return _of_bytes(node, table, node.bytes_view(node.input(0)))
 
 

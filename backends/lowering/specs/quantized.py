@@ -82,15 +82,15 @@ class ByteShift:
     clamp: Pair = ALL_BYTES
 
     @property
-    def factor(self) -> np.float32:
+    def factor(self) -> float:
         """What a byte is multiplied by, before :attr:`rests` are added."""
-        return np.float32(self.a.scale) / np.float32(self.y.scale)
+        return float(np.float32(self.a.scale) / np.float32(self.y.scale))
 
     @property
     def rests(self) -> Floats:
         """What else a byte of the result is the rounded sum of, [channels]."""
         shifts = self.shift.astype(np.float64) / self.y.scale
-        return (shifts + self.y.zero - float(self.factor) * self.a.zero).astype(np.float32)
+        return (shifts + self.y.zero - self.factor * self.a.zero).astype(np.float32)
 
 
 @dataclass(frozen=True)
