@@ -231,7 +231,7 @@ float PackedRows::scale_at(std::int64_t row, std::int64_t column) const {
   return scales_.factors[index(row * groups_ + group)];
 }
 
-SparseWeights PackedRows::source() const {
+SparseWeights PackedRows::source(bool scaled) const {
   SparseWeights::Builder builder(rows_, columns_, nnz_);
   const bool all = !is_list() && masks_.empty();
   std::vector<float> dense;
@@ -246,7 +246,8 @@ SparseWeights PackedRows::source() const {
       std::uint64_t bits = all ? ~std::uint64_t{0} : masks_[index(row * words_ + word)];
       for (; bits != 0; bits &= bits - 1, value += bytes_of(type_)) {
         const std::int64_t column = word * kWordColumns + std::countr_zero(bits);
-        const float weight = float_at(type_, value) * scale_at(row, column);
+        const float number = float_at(type_, value);
+        const float weight = scaled ? number * scale_at(row, column) : number;
         if (all) {
           dense.push_back(weight);
         } else {

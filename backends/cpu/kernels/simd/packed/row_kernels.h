@@ -18,12 +18,15 @@ inline constexpr std::size_t kValuePadding = 64;
 // Scales of groups of columns: a group has a multiple of these.
 inline constexpr std::int64_t kGroupMultiple = 16;
 
+// Rows of x that some kernels multiply together. Of each such group, a word of all rows lies before the next word.
+inline constexpr int kRowsOfGroup = 8;
+
 // What rows of x have become.
 enum class OperandForm : std::uint8_t {
   natural,   // as they were
-  shuffled,  // in the order in which the kernel's values come out of their bytes
+  shuffled,  // in the order in which the kernel's values come out of their bytes; as they were in groups
   fixed,     // fixed-point numbers of 31 bits, a byte of each after the other: integer products and sums are exact
-  unbounded  // as they were; some are infinite or NaN
+  unbounded  // as they were, in no groups; some are infinite or NaN
 };
 
 struct OperandArgs {
@@ -31,9 +34,10 @@ struct OperandArgs {
   bool grouped;          // scales belong to groups of columns
   std::int64_t columns;  // of the weights
   std::int64_t words;
-  int rows;       // of x
-  float* x;       // [rows][words][64], zeros behind the last column; aligned to 64 bytes; replaced
-  float* scales;  // [rows], of fixed: what an integer is to be multiplied by
+  int rows;           // of x
+  const float* from;  // [rows][columns]
+  float* x;           // gets [rows][words][64], with zeros behind the last column; aligned to 64 bytes
+  float* scales;      // [rows], of fixed: what an integer is to be multiplied by
 };
 
 struct PackedRowsArgs {

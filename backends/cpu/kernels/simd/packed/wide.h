@@ -6,87 +6,11 @@
 // magnitude; the sum of the row's values, times 2^30, is taken off at the end.
 #pragma once
 
-#include <cmath>
-
+#include "simd/packed/fixed_group.h"
+#include "simd/packed/fixed_operands.h"
 #include "simd/packed/multiply.h"
 
 namespace sift::cpu::SIFT_ISA {
-
-inline constexpr int kLimbs = 4;
-inline constexpr int kFixedBits = 30;
-// An integer sum of more products of bytes could run over.
-inline constexpr std::int64_t kMostFixedColumns = 65536;
-
-// A word of x from columns one after the other to lanes as values come out of dwords: of Parts values each, the upper
-// one first.
-template <int Parts, bool UpperFirst>
-inline void shuffle_words(const OperandArgs& args) {
-  constexpr int kColumns = Parts * 16;
-  for (std::int64_t at = 0; at < args.rows * args.words * kWordColumns; at += kColumns) {
-    float* const x = args.x + at;
-    float shuffled[kColumns];
-    for (int part = 0; part < Parts; ++part) {
-      const int place = UpperFirst ? Parts - 1 - part : part;
-      for (int lane = 0; lane < 16; ++lane) shuffled[part * 16 + lane] = x[lane * Parts + place];
-    }
-    __builtin_memcpy(x, shuffled, sizeof shuffled);
-  }
-}
-
-// In place: a word's 64 floats become four times 64 bytes.
-inline void fix_words(const OperandArgs& args) {
-  for (int row = 0; row < args.rows; ++row) {
-    float* const x = args.x + row * args.words * kWordColumns;
-    __m512 most = _mm512_setzero_ps();
-    for (std::int64_t i = 0; i < args.words * kWordColumns; i += 16) {
-      most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_load_ps(x + i)));
-    }
-    int exponent = 0;
-    std::frexp(_mm512_reduce_max_ps(most), &exponent);
-    const int shift = std::min(kFixedBits - exponent, 126);
-    args.scales[row] = std::ldexp(1.0F, -shift);
-    const __m512 factor = _mm512_set1_ps(std::ldexp(1.0F, shift));
-    const __m512i offset = _mm512_set1_epi32(1 << kFixedBits);
-    for (std::int64_t word = 0; word < args.words; ++word) {
-      float* const at = x + word * kWordColumns;
-      __m512i parts[4];
-      for (int part = 0; part < 4; ++part) {
-        const __m512 scaled = _mm512_mul_ps(_mm512_load_ps(at + 16 * part), factor);
-        parts[part] = _mm512_add_epi32(_mm512_cvtps_epi32(scaled), offset);
-      }
-      auto* const bytes = reinterpret_cast<__m128i*>(at);
-      for (int limb = 0; limb < kLimbs; ++limb) {
-        for (int part = 0; part < 4; ++part) {
-          _mm_store_si128(bytes + 4 * limb + part, _mm512_cvtepi32_epi8(parts[part]));
-          parts[part] = _mm512_srli_epi32(parts[part], 8);
-        }
-      }
-    }
-  }
-}
-
-inline OperandForm wide_operands(const OperandArgs& args) {
-  if (is_unbounded(args)) return OperandForm::unbounded;
-  switch (args.type) {
-    case ValueType::float32:
-    case ValueType::float16: return OperandForm::natural;
-    case ValueType::bfloat16: shuffle_words<2, false>(args); return OperandForm::shuffled;
-    case ValueType::int8: break;
-  }
-  if (args.grouped || args.columns > kMostFixedColumns) {
-    shuffle_words<4, true>(args);
-    return OperandForm::shuffled;
-  }
-  fix_words(args);
-  return OperandForm::fixed;
-}
-
-template <bool Masked>
-[[gnu::always_inline]] inline __m512i spread_bytes(std::uint64_t bits, const std::byte*& value) {
-  const __m512i packed = _mm512_loadu_si512(value);
-  value += Masked ? __builtin_popcountll(bits) : 64;
-  return Masked ? _mm512_maskz_expand_epi8(bits, packed) : packed;
-}
 
 template <ValueType Type, int Count, bool Masked>
 void multiply_halves(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
@@ -233,13 +157,16 @@ void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int
 
 template <bool Masked>
 MultiplySome wide_some(const PackedRowsArgs& args, int count) {
-  if (args.type == ValueType::float32) return some_of_type<Masked>(args, count);
-  const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) -> MultiplySome {
-    if (count > 4) return nullptr;
-    return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
-  };
   constexpr ValueType kBrain = ValueType::bfloat16;
   constexpr ValueType kHalf = ValueType::float16;
+  if (args.type == ValueType::float32) return some_of_type<Masked>(args, count);
+  if (count == kRowsOfGroup) {
+    if (args.type != ValueType::int8) return some_of_type<Masked>(args, count);
+    return args.form == OperandForm::fixed ? &multiply_fixed_group<Masked> : nullptr;
+  }
+  const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) {
+    return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
+  };
   if (args.type == kBrain) {
     return choose(&multiply_halves<kBrain, 1, Masked>, &multiply_halves<kBrain, 2, Masked>,
                   &multiply_halves<kBrain, 3, Masked>, &multiply_halves<kBrain, 4, Masked>);
