@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::int64_t kSliceColumns = 1 << 16;
 constexpr std::int64_t kChunks = 64;
+// Kernels multiply up to as many rows together.
+constexpr std::int64_t kChunkRows = 8;
 // Below, the columns' 16 bits are fewer than a bit for each column, or little more: lists are then multiplied faster.
 constexpr double kListBelow = 0.125;
 constexpr float kMostInt8 = 127.0F;
@@ -182,7 +184,7 @@ void PackedRows::cut(const SparseWeights& weights) {
   for (std::int64_t row = 0; row < rows_; ++row) {
     sum += share(row);
     const auto cuts = static_cast<std::int64_t>(chunks_.size());
-    if (cuts < kChunks && sum * kChunks >= all * cuts) chunks_.push_back(row + 1);
+    if (cuts < kChunks && (row + 1) % kChunkRows == 0 && sum * kChunks >= all * cuts) chunks_.push_back(row + 1);
   }
   if (chunks_.back() != rows_) chunks_.push_back(rows_);
 }

@@ -40,22 +40,20 @@ template <ValueType Type, bool Masked, int Rows>
     const float* const operands = own_register(x + word * kGroupStep);
     std::uint64_t bits[Rows];
 #pragma GCC unroll 2
-    for (int r = 0; r < Rows; ++r) {
-      bits[r] = Masked ? masks[r][word] : ~std::uint64_t{0};
-      prefetch_lines(value[r] + ahead[r], args.lines_per_word);
-    }
+    for (int r = 0; r < Rows; ++r) bits[r] = Masked ? masks[r][word] : ~std::uint64_t{0};
 #pragma GCC unroll 8
     for (int part = 0; part < kParts; ++part) {
       Vec weights[Rows];
 #pragma GCC unroll 2
       for (int r = 0; r < Rows; ++r) {
         const std::uint32_t lanes = static_cast<std::uint32_t>(bits[r] >> (part * kVecLanes)) & kPart;
+        __builtin_prefetch(value[r] + ahead[r], 0, 3);
         weights[r] = Masked ? expanded<Type>(lanes, value[r]) : converted<Type>(value[r]);
         value[r] += static_cast<std::size_t>(Masked ? __builtin_popcount(lanes) : kVecLanes) * bytes_of(Type);
       }
 #pragma GCC unroll 8
       for (int i = 0; i < kRowsOfGroup; ++i) {
-        const Vec operand = load(operands + i * kWordColumns + part * kVecLanes);
+        const Vec operand = loaded(operands + i * kWordColumns + part * kVecLanes);
 #pragma GCC unroll 2
         for (int r = 0; r < Rows; ++r) products[r][i] += weights[r] * operand;
       }

@@ -1,9 +1,10 @@
 // The same kernels with instructions that spread values of 8 and 16 bits (VBMI2) and multiply bytes (VNNI).
 //
-// int8 values with one scale per row are multiplied as integers. A row of x becomes fixed-point numbers of 31 bits: the
-// largest magnitude is scaled by a power of two to [2^29, 2^30], 2^30 is added, and each of the four bytes is
-// multiplied by itself. Sums of products are exact, and what rounding x loses is less than 2^-30 of its largest
-// magnitude; the sum of the row's values, times 2^30, is taken off at the end.
+// int8 values with one scale per row are multiplied as integers. A row of x becomes fixed-point numbers of three bytes:
+// the largest magnitude is scaled by a power of two to [2^22, 2^23], 2^23 is added, and each of the three bytes is
+// multiplied by itself. Sums of products are exact, and what rounding x loses is at most 2^-22 of its largest magnitude;
+// the sum of the row's values, times 2^23, is taken off at the end. Where that may be much beside the other numbers of
+// the row, there are four bytes, with 30 bits for the largest.
 #pragma once
 
 #include "simd/packed/fixed_group.h"
@@ -110,7 +111,7 @@ void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int
 }
 
 // The sums of four vectors' lanes.
-[[gnu::always_inline]] inline __m128i sums_of(const __m512i (&from)[kLimbs]) {
+[[gnu::always_inline]] inline __m128i sums_of(const __m512i (&from)[4]) {
   const __m512i low =
       _mm512_add_epi32(_mm512_unpacklo_epi32(from[0], from[1]), _mm512_unpackhi_epi32(from[0], from[1]));
   const __m512i high =
@@ -120,25 +121,25 @@ void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int
   return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-template <int Count, bool Masked>
+template <int Limbs, int Count, bool Masked>
 void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
-  const std::ptrdiff_t x_floats = args.words * kWordColumns;
-  const auto* const x = reinterpret_cast<const std::byte*>(args.x + first * x_floats);
+  const std::ptrdiff_t x_bytes = args.words * kWordColumns * static_cast<std::ptrdiff_t>(sizeof(float));
+  const auto* const x = reinterpret_cast<const std::byte*>(args.x) + first * x_bytes;
   for (std::int64_t row = row_begin; row < row_end; ++row) {
     const std::byte* value = args.values + args.starts[row];
-    __m512i sums[Count][kLimbs];
+    __m512i sums[Count][4];
     for (auto& own : sums) {
       for (auto& sum : own) sum = _mm512_setzero_si512();
     }
     for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
       prefetch_values(value, args.lines_per_word);
       const __m512i weights = spread_bytes<Masked>(bits, value);
-      const std::byte* const operands = x + word * kWordColumns * static_cast<std::int64_t>(sizeof(float));
+      const std::byte* const operands = x + word * kFixedBytes<Limbs>;
 #pragma GCC unroll 4
       for (int i = 0; i < Count; ++i) {
-        const std::byte* const own = operands + i * x_floats * static_cast<std::int64_t>(sizeof(float));
+        const std::byte* const own = operands + i * x_bytes;
 #pragma GCC unroll 4
-        for (int limb = 0; limb < kLimbs; ++limb) {
+        for (int limb = 0; limb < Limbs; ++limb) {
           sums[i][limb] = _mm512_dpbusd_epi32(sums[i][limb], _mm512_load_si512(own + 64 * limb), weights);
         }
       }
@@ -147,11 +148,22 @@ void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int
     for (int i = 0; i < Count; ++i) {
       const __m128i limbs = sums_of(sums[i]);
       const __m256d units = _mm256_setr_pd(1.0, 0x1p8, 0x1p16, 0x1p24);
-      alignas(32) double parts[kLimbs];
+      alignas(32) double parts[4];
       _mm256_store_pd(parts, _mm256_mul_pd(_mm256_cvtepi32_pd(limbs), units));
-      const double whole = ((parts[0] + parts[1]) + (parts[2] + parts[3])) - 0x1p30 * args.sums[row];
+      const double whole = ((parts[0] + parts[1]) + (parts[2] + parts[3])) - kFixedUnit<Limbs> * args.sums[row];
       finish(args, row, first + i, static_cast<float>(whole * static_cast<double>(args.x_scales[first + i])));
     }
+  }
+}
+
+template <int Limbs, bool Masked>
+MultiplySome fixed_some(int count) {
+  switch (count) {
+    case 1: return &multiply_fixed<Limbs, 1, Masked>;
+    case 2: return &multiply_fixed<Limbs, 2, Masked>;
+    case 3: return &multiply_fixed<Limbs, 3, Masked>;
+    case kRowsOfGroup: return &multiply_fixed_group<Masked, Limbs>;
+    default: return &multiply_fixed<Limbs, 4, Masked>;
   }
 }
 
@@ -160,10 +172,9 @@ MultiplySome wide_some(const PackedRowsArgs& args, int count) {
   constexpr ValueType kBrain = ValueType::bfloat16;
   constexpr ValueType kHalf = ValueType::float16;
   if (args.type == ValueType::float32) return some_of_type<Masked>(args, count);
-  if (count == kRowsOfGroup) {
-    if (args.type != ValueType::int8) return some_of_type<Masked>(args, count);
-    return args.form == OperandForm::fixed ? &multiply_fixed_group<Masked> : nullptr;
-  }
+  if (args.form == OperandForm::fixed24) return fixed_some<3, Masked>(count);
+  if (args.form == OperandForm::fixed32) return fixed_some<4, Masked>(count);
+  if (count == kRowsOfGroup) return args.type == ValueType::int8 ? nullptr : some_of_type<Masked>(args, count);
   const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) {
     return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
   };
@@ -174,10 +185,6 @@ MultiplySome wide_some(const PackedRowsArgs& args, int count) {
   if (args.type == kHalf) {
     return choose(&multiply_halves<kHalf, 1, Masked>, &multiply_halves<kHalf, 2, Masked>,
                   &multiply_halves<kHalf, 3, Masked>, &multiply_halves<kHalf, 4, Masked>);
-  }
-  if (args.form == OperandForm::fixed) {
-    return choose(&multiply_fixed<1, Masked>, &multiply_fixed<2, Masked>, &multiply_fixed<3, Masked>,
-                  &multiply_fixed<4, Masked>);
   }
   return choose(&multiply_bytes<1, Masked>, &multiply_bytes<2, Masked>, &multiply_bytes<3, Masked>,
                 &multiply_bytes<4, Masked>);
