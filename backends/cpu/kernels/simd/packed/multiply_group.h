@@ -62,10 +62,8 @@ template <ValueType Type, bool Masked, int Rows>
 #pragma GCC unroll 2
   for (int r = 0; r < Rows; ++r) {
     values[r] = value[r];
-    float whole[kRowsOfGroup];
-    lane_sums(products[r], whole);
-    lane_sums(products[r] + 4, whole + 4);
-    for (int i = 0; i < kRowsOfGroup; ++i) sums[r * kRowsOfGroup + i] += whole[i];
+    add_lane_sums(products[r], sums + r * kRowsOfGroup);
+    add_lane_sums(products[r] + 4, sums + r * kRowsOfGroup + 4);
   }
 }
 
@@ -74,16 +72,26 @@ template <ValueType Type, bool Masked>
 void multiply_group(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
   const float* const x = args.x + first * args.words * kWordColumns;
   const std::int64_t rows = row_end - row_begin;
-  const std::byte* values[kRowsAtOnce + kRowsTogether];
+  // Those of rows behind the last, which are asked for, are where rows of the mean length would have them.
+  constexpr int kAhead = 2 * kRowsTogether;
+  const std::byte* values[kRowsAtOnce + kAhead + kRowsTogether];
   for (std::int64_t row = 0; row < rows; ++row) values[row] = args.values + args.starts[row_begin + row];
+  const std::size_t mean = (args.starts[row_end] - args.starts[row_begin]) / static_cast<std::size_t>(rows);
+  for (std::int64_t i = 0; i < kAhead + kRowsTogether; ++i) {
+    values[rows + i] = args.values + args.starts[row_end] + static_cast<std::size_t>(i) * mean;
+  }
   alignas(64) float sums[kRowsAtOnce * kRowsOfGroup]{};
   const std::int64_t slices = (args.words + kMostSliceWords - 1) / kMostSliceWords;
   const std::int64_t slice_words = (args.words + slices - 1) / slices;
   for (std::int64_t begin = 0; begin < args.words; begin += slice_words) {
     const std::int64_t end = std::min(begin + slice_words, args.words);
     std::int64_t row = 0;
-    // The values after the next, which do not follow these where a slice is not all columns.
-    const auto next = [&] { return values + std::min<std::int64_t>(row + 2 * kRowsTogether, rows - kRowsTogether); };
+    // The rows after the next, whose values do not follow these where a slice is not all columns; behind the last row
+    // those of the next slice.
+    const auto next = [&]() -> const std::byte* const* {
+      const std::int64_t ahead = row + kAhead;
+      return values + (end < args.words && ahead >= rows && rows > kAhead ? ahead - rows : ahead);
+    };
     for (; row + kRowsTogether <= rows; row += kRowsTogether) {
       multiply_slice<Type, Masked, kRowsTogether>(args, x, row_begin + row, begin, end, values + row, next(),
                                                   sums + row * kRowsOfGroup);
