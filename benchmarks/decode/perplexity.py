@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "reproduce")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "reproduce"))
 
 import pages
 import text
@@ -45,9 +46,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        made = text.pre_train(
-            SETTING, args.sparsity, 0.004, 0, "cpu", folder, scale=args.scale, length=args.steps
-        )
+        made = text.pre_train(SETTING, args.sparsity, 0.004, 0, "cpu", folder, scale=args.scale, length=args.steps)
         data = Path(folder) / "text.npz"
         np.savez(data, input_ids=held_out(args.windows))
         report = sift_onnx.evaluate(

@@ -102,9 +102,7 @@ def prompts_of(batch: int, length: int, vocabulary: int) -> Prompts:
     return [rng.integers(0, vocabulary, own).tolist() for own in lengths]
 
 
-def in_turns(
-    ways: dict[str, Way], batches: list[Prompts], tokens: int, rounds: int, threads: int
-) -> dict[str, float]:
+def in_turns(ways: dict[str, Way], batches: list[Prompts], tokens: int, rounds: int, threads: int) -> dict[str, float]:
     """Rounds of all ways, after one that is not counted; least milliseconds of a loop that reads each one's bytes."""
     for way in ways.values():
         for prompts in batches:

@@ -52,7 +52,9 @@ def to_plain(value: Any, arrays: list[Array]) -> Any:
         if isinstance(part, (tuple, list)):
             return [plain(item) for item in part]
         if isinstance(part, WeightMatrix):
-            return {"weights": plain((part.name, part.nnz, part.is_finite, *(getattr(part, name) for name in _OF_WEIGHTS)))}
+            return {
+                "weights": plain((part.name, part.nnz, part.is_finite, *(getattr(part, name) for name in _OF_WEIGHTS)))
+            }
         if isinstance(part, IntegerMatrix):
             found = part.reading
             told = (part.name, part.rows, part.channels, part.taps, part.zero, found.nnz, found.quads)

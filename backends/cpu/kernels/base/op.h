@@ -139,9 +139,10 @@ class Op {
   // Whether `other` may run together with this operator, on the same input: what both make of it is made once, and
   // threads wait for each other once.
   virtual bool shares_input(const Op&) const { return false; }
-  // Runs up to kMostSharedRuns operators that share the input of this one, which is the first of them. An output may be the second operand of
-  // the same run, and nothing else that is read or written.
-  virtual void run_shared(ThreadPool& pool, const Shape& shape, const float* in, std::span<const SharedRun> runs) const {
+  // Runs up to kMostSharedRuns operators that share the input of this one, which is the first of them. An output may be
+  // the second operand of the same run, and nothing else that is read or written.
+  virtual void run_shared(ThreadPool& pool, const Shape& shape, const float* in,
+                          std::span<const SharedRun> runs) const {
     for (const SharedRun& each : runs) each.op->run(pool, shape, in, each.second, each.out);
   }
 

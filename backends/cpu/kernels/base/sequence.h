@@ -84,9 +84,9 @@ class Sequence {
   std::int64_t scratch_size_;
   std::size_t cache_count_ = 0;  // steps whose operators take a cache
   std::vector<std::int64_t> array_sizes_;
-  std::vector<bool> writes_;    // by array
+  std::vector<bool> writes_;           // by array
   std::vector<std::size_t> together_;  // by step: how many run together from this one on
-  std::vector<Place> aligned_;  // in the caller's arrays
+  std::vector<Place> aligned_;         // in the caller's arrays
 };
 
 }  // namespace sift::cpu

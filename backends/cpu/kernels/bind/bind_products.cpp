@@ -234,8 +234,7 @@ void bind_products(nb::module_& module) {
       .def(
           "release_source", [](const DenseProduct&) { return true; }, "As that of Conv; there is no share to give up.");
 
-  nb::class_<PackedRows> rows(module, "PackedRows",
-                              "Weights of a matrix product, packed for any number of rows of x.");
+  nb::class_<PackedRows> rows(module, "PackedRows", "Weights of a matrix product, packed for any number of rows of x.");
   bind_stored_rows(rows);
   rows.def(
           "__init__",

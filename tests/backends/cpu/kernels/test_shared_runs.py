@@ -55,9 +55,9 @@ def test_products_of_one_input_are_those_of_each(
     weights, ops = products(values, density)
     x = random_array(np.random.default_rng(m), (m, COLUMNS))
     starts = [0, m * ROWS[0], m * (ROWS[0] + ROWS[1])]
-    steps = [
-        (op, (m, COLUMNS, 1, 1), (0, 0), NONE, (-1, at)) for op, at in zip(ops, starts, strict=True)
-    ] + copies(m, [(ROWS[i], starts[i], i + 1) for i in range(3)])
+    steps = [(op, (m, COLUMNS, 1, 1), (0, 0), NONE, (-1, at)) for op, at in zip(ops, starts, strict=True)] + copies(
+        m, [(ROWS[i], starts[i], i + 1) for i in range(3)]
+    )
     for found, own in zip(outputs(pool, steps, m * sum(ROWS), x, m), weights, strict=True):
         wanted = x.astype(np.float64) @ own.T + np.arange(len(own))
         np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())

@@ -12,7 +12,8 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Rows of weights that are multiplied together: as many sums as hide the latency of a multiplication, and fit registers.
+// Rows of weights that are multiplied together: as many sums as hide the latency of a multiplication, and fit
+// registers.
 template <int Limbs>
 inline constexpr int kFixedRows = Limbs == 3 ? 8 : 4;
 
@@ -39,8 +40,8 @@ template <int Limbs>
 }
 
 template <bool Masked, int Limbs, int Rows>
-[[gnu::always_inline]] inline void multiply_fixed_rows(const PackedRowsArgs& args, const std::byte* x,
-                                                       std::int64_t row, __m512d x_scales, int first) {
+[[gnu::always_inline]] inline void multiply_fixed_rows(const PackedRowsArgs& args, const std::byte* x, std::int64_t row,
+                                                       __m512d x_scales, int first) {
   const std::uint64_t* const masks = Masked ? args.masks + row * args.words : nullptr;
   const std::byte* values[Rows];
 #pragma GCC unroll 8
@@ -59,7 +60,8 @@ template <bool Masked, int Limbs, int Rows>
       const std::uint64_t bits = Masked ? masks[r * args.words + word] : ~std::uint64_t{0};
       _mm512_store_si512(weights[r], spread_bytes<Masked>(bits, values[r]));
     }
-    // Read again as memory: taken out of a register, each would be a shuffle, which the multiplications leave no port for.
+    // Read again as memory: taken out of a register, each would be a shuffle, which the multiplications leave no port
+    // for.
     __asm__("" : "+m"(weights));
     const std::byte* const operands = x + word * kFixedGroupBytes<Limbs>;
 #pragma GCC unroll 8

@@ -2,9 +2,9 @@
 //
 // int8 values with one scale per row are multiplied as integers. A row of x becomes fixed-point numbers of three bytes:
 // the largest magnitude is scaled by a power of two to [2^22, 2^23], 2^23 is added, and each of the three bytes is
-// multiplied by itself. Sums of products are exact, and what rounding x loses is at most 2^-22 of its largest magnitude;
-// the sum of the row's values, times 2^23, is taken off at the end. Where that may be much beside the other numbers of
-// the row, there are four bytes, with 30 bits for the largest.
+// multiplied by itself. Sums of products are exact, and what rounding x loses is at most 2^-22 of its largest
+// magnitude; the sum of the row's values, times 2^23, is taken off at the end. Where that may be much beside the other
+// numbers of the row, there are four bytes, with 30 bits for the largest.
 #pragma once
 
 #include "simd/packed/fixed_group.h"
