@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include "base/aligned_buffer.h"
-#include "base/prefetcher.h"
 #include "base/thread_pool.h"
 
 namespace sift::cpu {
@@ -27,14 +26,6 @@ struct Scratch {
 Scratch& scratch() {
   static thread_local Scratch own;
   return own;
-}
-
-// Keys of a head that are asked for before it is its turn.
-constexpr std::int64_t kMostPrefetched = 256;
-
-void prefetch_floats(const float* at, std::int64_t count) {
-  const auto first = reinterpret_cast<std::uintptr_t>(at);
-  for (std::int64_t i = 0; i < count; i += 16) prefetch_line(first + static_cast<std::uintptr_t>(i) * sizeof(float));
 }
 
 float* floats(AlignedBuffer& buffer, std::int64_t count) { return buffer.floats(static_cast<std::size_t>(count)); }
@@ -82,12 +73,6 @@ struct CachedAttention::Run {
   }
   const float* values_of(std::int64_t sequence, std::int64_t head) const {
     return options.appends ? cache.values.head(sequence, head) : cache.past_values.head(sequence, head);
-  }
-  // Past keys and values of a head, which come from memory: the next ones do so while these are multiplied.
-  void prefetch(std::int64_t sequence, std::int64_t head) const {
-    const std::int64_t count = std::min(past(sequence), kMostPrefetched);
-    prefetch_floats(cache.past_keys.head(sequence, head), count * options.depth);
-    prefetch_floats(cache.past_values.head(sequence, head), count * options.value_depth);
   }
   const float* mask(std::int64_t sequence, std::int64_t head, std::int64_t token) const {
     const KeyValueCache& c = cache;
@@ -187,7 +172,6 @@ void CachedAttention::run_with_cache(ThreadPool& pool, const Shape& shape, const
     // A step: each head of the cache is written and read by one thread, without a wait between.
     pool.parallel_for(key_heads, [&](std::int64_t task) {
       const std::int64_t sequence = task / o.key_heads;
-      if (task + 1 < key_heads) run.prefetch((task + 1) / o.key_heads, (task + 1) % o.key_heads);
       if (o.appends) append(run, sequence, task % o.key_heads);
       for (std::int64_t head = task % o.key_heads * group; head < (task % o.key_heads + 1) * group; ++head) {
         for (std::int64_t token = 0; token < o.tokens; ++token) attend_one(run, sequence, head, token);
