@@ -72,9 +72,9 @@ def made_weights(plain: Any, array: Callable[[int], Array], threads: int) -> tup
         stored = [array(first + i) for i in range(3)]
         if how is not None:
             values, group = how
-            counts, columns, numbers = stored
+            stored[2] = _as_floats(stored[2], values)
             scales = np.ascontiguousarray(array(first + 3), np.float32)
-            weights = _kernels.SparseWeights.from_rows(*sizes, counts, columns, _as_floats(numbers, values))
+            weights = _kernels.SparseWeights.from_rows(*sizes, *stored)
             return index, _kernels.PackedRows(weights, values, scales if scales.size else None, group)
         if len(sizes) == _SIZES_OF_QUADS:
             return index, _kernels.QuadWeights.from_rows(*sizes, *stored)
