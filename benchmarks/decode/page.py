@@ -98,7 +98,7 @@ def page(documents: Documents, of_tokens: Documents, of_perplexity: Documents) -
                 share = f"{rows[sparsity, f'{name}, read']['least_ms'] / ms:.0%}"
             cells.append([f"{sparsity:.0%}", name, gigabytes_held, f"{ms:.2f}", f"{ratio:.2f}", rate, share])
         text += pages.table(("sparsity", "weights", "GB", "ms", "to onnxruntime", "GB/s", "read"), cells) + "\n"
-    more = _tokens(of_tokens) + _perplexity(of_perplexity)
+    more = _tokens(of_tokens).rstrip("\n") + "\n" + _perplexity(of_perplexity)
     return text.rstrip("\n") + "\n" + _READING + more.rstrip("\n") + "\n" + _REPEAT
 
 

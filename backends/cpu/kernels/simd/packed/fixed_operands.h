@@ -24,9 +24,10 @@ template <int Limbs>
 inline constexpr std::int64_t kFixedGroupBytes = kRowsOfGroup * kFixedBytes<Limbs>;
 // A group has eight columns of each row side by side.
 inline constexpr std::int64_t kFixedColumns = 8;
-// How many times the root of the mean square the largest number of a row is at most, for 3 bytes: rounding then loses
-// less than 2^-17 of that mean.
-inline constexpr float kMostCrest = 64;
+// How many times the mean magnitude the largest number of a row is at most, for 3 bytes: rounding then loses at most
+// 2^-16 of that mean. A mean of squares would hide a single number that is far above the others, whose weight may be
+// pruned.
+inline constexpr float kMostOverMean = 64;
 
 // A word of x from columns one after the other to lanes as values come out of dwords: of Parts values each, the upper
 // one first. Of rows from `first` on.
@@ -80,19 +81,14 @@ inline bool find_largest(const OperandArgs& args, float* largest) {
   for (int row = 0; row < args.rows; ++row) {
     const float* const from = args.from + row * args.columns;
     __m512 most = _mm512_setzero_ps();
+    __m512 sums = _mm512_setzero_ps();
     for (std::int64_t i = 0; i < args.columns; i += 16) {
-      most = _mm512_max_ps(most, _mm512_abs_ps(some_columns(from + i, args.columns - i)));
+      const __m512 magnitudes = _mm512_abs_ps(some_columns(from + i, args.columns - i));
+      most = _mm512_max_ps(most, magnitudes);
+      sums = _mm512_add_ps(sums, magnitudes);
     }
     largest[row] = _mm512_reduce_max_ps(most);
-    // Squares of shares of the largest: those of the numbers could be infinite, or zero.
-    const __m512 inverse = _mm512_set1_ps(1.0F / std::max(largest[row], 0x1p-126F));
-    __m512 squares = _mm512_setzero_ps();
-    for (std::int64_t i = 0; i < args.columns; i += 16) {
-      const __m512 share = _mm512_mul_ps(some_columns(from + i, args.columns - i), inverse);
-      squares = _mm512_fmadd_ps(share, share, squares);
-    }
-    const float sum = _mm512_reduce_add_ps(squares);
-    suffice &= largest[row] == 0.0F || sum * kMostCrest * kMostCrest >= static_cast<float>(args.columns);
+    suffice &= largest[row] * static_cast<float>(args.columns) <= kMostOverMean * _mm512_reduce_add_ps(sums);
   }
   return suffice;
 }
