@@ -173,6 +173,7 @@ def memory_of(path: Path, values: str, args: argparse.Namespace) -> dict[str, fl
 import json, re, sys
 from pathlib import Path
 import numpy as np
+import sift_onnx.backends.cpu.run.program, sift_onnx.backends.onnxruntime
 from sift_onnx.backends.decoding.decoder import Decoder
 def anonymous():
     return int(re.search(r"RssAnon:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
