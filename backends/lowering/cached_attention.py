@@ -59,7 +59,9 @@ def find_cached_attentions(graph: GraphView) -> list[CachedMatch]:
 
 def _of_softmax(graph: GraphView, softmax: int) -> CachedMatch:
     found = scores_before(graph, softmax)
-    weighed, nan_to_zero, lower = weighed_behind(graph, softmax, reshaped=found.is_reshaped)
+    weighed, nan_to_zero, lower, of_weights = weighed_behind(graph, softmax, reshaped=found.is_reshaped)
+    if found.head_scales or of_weights or found.rounded or found.masked:
+        raise NoMatch
     scored = found.product
     nodes = {softmax, scored, weighed, *found.between, *lower}
     queries, of_queries = unscaled(graph, graph.nodes[scored].input[0], nodes)
