@@ -136,7 +136,7 @@ def enlarged(operand: Sequence[int], result: Sequence[int], layout: Layout) -> _
 def build_attention(
     spec: Attention,
     sequences: int,
-    tokens: int,
+    tokens: tuple[int, int],
     channels: Sequence[tuple[int, int]],
     mask: tuple[int, ...] | None,
     layout: Layout,
@@ -147,7 +147,7 @@ def build_attention(
     Args:
         spec: what it does.
         sequences: how many there are.
-        tokens: of each.
+        tokens: queries of each, and keys.
         channels: of queries, keys and values: how many there are, and where the first head begins.
         mask: sizes of the mask, if there is one.
         layout: of operands and result.
@@ -157,8 +157,10 @@ def build_attention(
         UsageError: the mask does not fit the scores.
     """
     if mask is not None:
-        mask = _mask_sizes(spec, mask, (sequences, spec.heads, tokens, tokens))
-    return _kernels.Attention(**_heads(spec, sequences, tokens, channels), mask=mask, layout=layout, isa=isa)
+        mask = _mask_sizes(spec, mask, (sequences, spec.heads, *tokens))
+    return _kernels.Attention(
+        **_heads(spec, sequences, tokens[0], channels), key_tokens=tokens[1], mask=mask, layout=layout, isa=isa
+    )
 
 
 def build_cached_attention(
