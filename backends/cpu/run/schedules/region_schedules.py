@@ -46,6 +46,9 @@ class RegionSchedules:
 
     def __init__(self, region: Region, operators: RegionOperators, isa: str) -> None:
         self._region, self._operators, self._isa = region, operators, isa
+        self._has_only_rows = all(step.view == "rows" for step in region.steps)
+        self._moves_channels = moves_channels(region)
+        self._is_uncut = _is_uncut(region)
         self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
         self._superseded = 0
 
@@ -87,11 +90,11 @@ class RegionSchedules:
         outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
         for slab in cut(
             batch.count,
-            self._bytes_of_group(dims, batch),
-            only_rows=all(step.view == "rows" for step in region.steps),
+            0 if batch.is_whole else self._bytes_of_group(dims, batch),
+            only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,
-            apart=moves_channels(region),
+            apart=self._moves_channels,
         ):
             key = (slab.count, slab.layout)
             if key not in made:
@@ -109,7 +112,7 @@ class RegionSchedules:
     def _batch(self, sizes: Sequence[Sizes], dims: Mapping[str, Sizes]) -> Batch:
         """How the batch is cut; whole if not every image has its part of all values."""
         batch = batch_of(self._region, dims)
-        if self._is_uncut():
+        if self._is_uncut:
             return replace(batch, is_flat=False, is_whole=True)
         if batch.is_flat or batch.is_whole:
             return batch
@@ -120,14 +123,6 @@ class RegionSchedules:
         except UsageError:
             return replace(batch, is_whole=True)
         return batch if is_scaled(dims, part, 1, batch.count, shared) else replace(batch, is_whole=True)
-
-    def _is_uncut(self) -> bool:
-        """Whether a scale is one of the whole batch, or images may begin within a word of an array of bytes."""
-        region = self._region
-        border = (*(name for name, _ in region.inputs), *region.outputs)
-        return any(isinstance(step.spec, DynamicQuantize) for step in region.steps) or any(
-            region.array_dtype(name).is_bytes for name in border
-        )
 
     def _sizes_of_slab(
         self, sizes: Sequence[Sizes], dims: Mapping[str, Sizes], slab: Slab, batch: Batch
@@ -154,3 +149,11 @@ class RegionSchedules:
                 names = [*(operand_key(step, i, dims) for i in range(len(step.inputs))), step.output]
                 most = max(most, step.dtype.itemsize * sum(math.prod(dims[name]) for name in names))
         return LANES * most // max(batch.count, 1)
+
+
+def _is_uncut(region: Region) -> bool:
+    """Whether a scale is one of the whole batch, or images may begin within a word of an array of bytes."""
+    border = (*(name for name, _ in region.inputs), *region.outputs)
+    return any(isinstance(step.spec, DynamicQuantize) for step in region.steps) or any(
+        region.array_dtype(name).is_bytes for name in border
+    )
