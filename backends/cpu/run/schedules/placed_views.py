@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,12 +52,7 @@ class PlacedView(Struct, frozen=True, dict=True):
     @classmethod
     def of(cls, stored: Stored, dims: Sequence[int]) -> PlacedView:
         """All of a tensor, as a value of ``dims``."""
-        axes: list[Axis] = []
-        stride = 1
-        for size in reversed(dims):
-            axes.append(axis_of(size, stride))
-            stride *= size
-        return cls(stored, tuple(reversed(axes)))
+        return cls(stored, _axes_of(tuple(dims)))
 
     @cached_property
     def dims(self) -> tuple[int, ...]:
@@ -148,3 +143,14 @@ class PlacedView(Struct, frozen=True, dict=True):
         else:
             positions, channels = (self.axes[0], *self.axes[2:]), self.axes[1:2]
         return offsets_of(positions) + self.offset, offsets_of(channels)
+
+
+@lru_cache(maxsize=1024)
+def _axes_of(dims: tuple[int, ...]) -> tuple[Axis, ...]:
+    """Those of a whole tensor, which many values of a region have alike."""
+    axes: list[Axis] = []
+    stride = 1
+    for size in reversed(dims):
+        axes.append(axis_of(size, stride))
+        stride *= size
+    return tuple(reversed(axes))
