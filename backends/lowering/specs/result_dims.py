@@ -58,6 +58,17 @@ Spec = (
 def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
     """Sizes of the result for an operand of ``dims``, and another one where there is one, as ONNX has them."""
     match spec:
+        # What transformers have most of comes first: a plan asks for hundreds of results.
+        case Matmul():
+            return (*dims[:-1], spec.weights.rows)
+        case Reshaped(axes=axes) if axes is not None:
+            target = [product(dims[slice(*axis)]) if is_pair(axis) else axis for axis in axes]
+            rest = quotient(product(dims), product(size for size in target if size != -1))
+            return tuple(rest if size == -1 else size for size in target)
+        case Transposed():
+            return tuple(dims[axis] for axis in spec.order)
+        case LayerNormalization():
+            return dims
         case Conv():
             convolved: Dims = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
             if spec.block != (1, 1):
@@ -72,7 +83,7 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return tuple(size for axis, size in enumerate(pooled) if spec.keep_axes or axis not in spec.axes)
         case QuantizedConv():
             return (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
-        case Matmul() | QuantizedMatmul():
+        case QuantizedMatmul():
             return (*dims[:-1], spec.weights.rows)
         case QuantizedAverage():
             return result_dims(spec.pool, dims)
@@ -97,12 +108,6 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case TableRows():
             rows = dims if spec.kind == "positions" else (*dims, spec.tokens)
             return (*rows, spec.table.shape[1])
-        case Reshaped(axes=axes) if axes is not None:
-            target = [product(dims[slice(*axis)]) if is_pair(axis) else axis for axis in axes]
-            rest = quotient(product(dims), product(size for size in target if size != -1))
-            return tuple(rest if size == -1 else size for size in target)
-        case Transposed():
-            return tuple(dims[axis] for axis in spec.order)
         case Sliced():
             left: list[Dim] = list(dims)
             for taken in spec.ranges:

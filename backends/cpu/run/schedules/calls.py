@@ -110,5 +110,7 @@ def _layout(name: str) -> Layout:
 
 
 def _others(call: Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:
-    second, third = (places[call.inputs[i]] if i < len(call.inputs) else None for i in (1, 2))
+    read = call.inputs
+    second = places[read[1]] if len(read) > 1 else None
+    third = places[read[2]] if len(read) > 2 else None
     return second, third, places[call.mask] if call.mask else None

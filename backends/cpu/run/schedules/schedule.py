@@ -25,6 +25,7 @@ from sift_onnx.backends.lowering.specs import (
     Elementwise,
     GlobalPool,
     Joined,
+    LinearLayer,
     LinearResize,
     Matmul,
     Moving,
@@ -66,6 +67,8 @@ def _run_step(values: Values, index: int, step: Step) -> None:
         move_bytes(values, index, step, spec, lambda index, step: _run_step(values, index, step))
     elif step.dtype.is_bytes or step.result_dtype.is_bytes:
         compute_bytes(values, index, step)
+    elif isinstance(spec, LinearLayer):
+        _compute(values, index, step)
     elif isinstance(spec, Joined):
         _join(values, index, step, spec)
     elif isinstance(spec, Moving):
