@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from sift_onnx.backends.lowering.dims import Dim, Dims, broadcast, product, quotient
 from sift_onnx.backends.lowering.specs.attention import Attention
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated, TableRows
@@ -21,7 +23,7 @@ from sift_onnx.backends.lowering.specs.quantized import (
     QuantizedMatmul,
     QuantizedMean,
 )
-from sift_onnx.backends.lowering.specs.windows import Pool
+from sift_onnx.backends.lowering.specs.windows import Pair, Pool
 
 __all__ = ["Spec", "result_dims"]
 
@@ -62,9 +64,7 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case Matmul():
             return (*dims[:-1], spec.weights.rows)
         case Reshaped(axes=axes) if axes is not None:
-            target = [product(dims[slice(*axis)]) if is_pair(axis) else axis for axis in axes]
-            rest = quotient(product(dims), product(size for size in target if size != -1))
-            return tuple(rest if size == -1 else size for size in target)
+            return _reshaped(axes, dims)
         case Transposed():
             return tuple(dims[axis] for axis in spec.order)
         case LayerNormalization():
@@ -122,3 +122,11 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return (*dims[:axis], spec.size, *dims[axis + 1 :])
         case _:
             return dims
+
+
+# Layers that follow each other split and join heads of the same sizes.
+@lru_cache(maxsize=256)
+def _reshaped(axes: tuple[Dim | Pair, ...], dims: Dims) -> Dims:
+    target = [product(dims[slice(*axis)]) if is_pair(axis) else axis for axis in axes]
+    rest = quotient(product(dims), product(size for size in target if size != -1))
+    return tuple(rest if size == -1 else size for size in target)

@@ -62,7 +62,7 @@ inline Vec gelu_tanh(Vec x) { return x * sigmoid(x * (1.5957691216057308F + 0.07
 inline Vec mish(Vec x) {
   const Vec e = exp(min(x, splat(20.0F)));
   const Vec n = e * (e + 2.0F);
-  return x * (n * reciprocal(n + 2.0F));
+  return x * (n / (n + 2.0F));
 }
 
 inline Vec elu(Vec x, float a, float b) { return x < 0.0F ? (exp(x) - 1.0F) * (a * b) : x * b; }

@@ -13,6 +13,7 @@ from sift_onnx.backends.cpu.run.region_operators import RegionOperators
 from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
+from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resizable
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.lowering.element_types import DType
@@ -51,6 +52,7 @@ class RegionSchedules:
         self._is_uncut = _is_uncut(region)
         self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
         self._superseded = 0
+        self._resizable: ResizableSchedule | None = None
 
     def prepare(self, sizes: Sequence[Sizes]) -> Prepared:
         """Schedules for inputs of ``sizes``.
@@ -80,6 +82,7 @@ class RegionSchedules:
         if self._superseded < self._operators.superseded:
             self._superseded = self._operators.superseded
             self._prepared.clear()
+            self._resizable = None
 
     def _made(self, sizes: Sequence[Sizes]) -> Prepared:
         region = self._region
@@ -139,7 +142,15 @@ class RegionSchedules:
         def layout_of(count: int) -> Layout:
             return slab.layout if count == slab.count else layout_of_rows(count)
 
-        return schedule(self._region, dims, layout_of, self._operators.op, self._isa)
+        is_one_matrix = self._has_only_rows and slab.is_all and slab.layout == "images16"
+        if is_one_matrix and self._resizable is not None:
+            found = self._resizable.resized(dims)
+            if found is not None:
+                return found
+        made = schedule(self._region, dims, layout_of, self._operators.op, self._isa)
+        if is_one_matrix:
+            self._resizable = resizable(self._region, dims, made, self._isa)
+        return made
 
     def _bytes_of_group(self, dims: Mapping[str, Sizes], batch: Batch) -> int:
         """Of the operands and the result of the largest step, for 16 images or rows."""

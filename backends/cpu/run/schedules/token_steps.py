@@ -38,6 +38,7 @@ def attend(values: Values, index: int, step: Step, spec: Attention) -> None:
     mask = values.dims[input_key(step.mask, "array")] if step.mask else None
     op = build_attention(spec, sequences, (tokens, views[1].dims[1]), channels, mask, layout, values.isa)
     result = (f"{step.output}:{layout}", layout)
+    values.calls.attentions[len(values.calls.calls)] = (index, tuple(channels))
     made = values.compute(index, step, op, operands, result, values.masks.get(step.mask, ""))
     heads = PlacedView.of(made, (sequences, tokens, spec.heads, spec.value_depth))
     values.views[step.output] = by_head(heads, values.dims[step.output])

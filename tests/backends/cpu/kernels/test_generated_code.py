@@ -161,7 +161,7 @@ def test_all_shapes_run_the_same_code(pool: _kernels.ThreadPool, layout: str, ke
 @needs_code
 def test_layers_are_packed_side_by_side_for_the_shapes_to_come(pool: _kernels.ThreadPool) -> None:
     rng = np.random.default_rng(6)
-    weights = [random_sparse(rng, (56, 64, 1, 1), 0.3) for _ in range(3)]
+    weights = [random_sparse(rng, (56, 64, 1, 1), 0.16) for _ in range(3)]
     ops = [_kernels.Conv(_kernels.SparseWeights.from_dense(56, 64, each)) for each in weights]
     shapes = [(16, 64, 1, 1), (128, 64, 1, 1)]
     _kernels.Conv.prepare_all(ops, [shapes] * 3, pool)
