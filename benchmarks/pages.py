@@ -15,7 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["chart", "commit", "digest", "measured_on", "origin", "processor_name", "read", "table", "write", "write_over"]
+__all__ = [
+    "chart",
+    "commit",
+    "digest",
+    "measured_on",
+    "origin",
+    "processor_name",
+    "read",
+    "table",
+    "write",
+    "write_over",
+]
 
 
 def origin() -> dict[str, Any]:
@@ -57,12 +68,12 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]], of: Mapping[str, Any] |
 def write_over(
     path: Path, rows: Sequence[Mapping[str, Any]], earlier: Mapping[str, Any] | None, keys: Sequence[str]
 ) -> None:
-    """Write rows in the place of those of an earlier run, and the others behind them; they say of which commit they are.
+    """Write rows in the place of those of an earlier run, and the others behind them, with the commit that they are of.
 
     Args:
         path: of the file.
         rows: what was measured now.
-        earlier: what :func:`read` found in the file before; None if there was none, which is written as by :func:`write`.
+        earlier: what :func:`read` found in the file before; None if there was none: then as :func:`write`.
         keys: columns that tell which row is which.
     """
     if earlier is None:

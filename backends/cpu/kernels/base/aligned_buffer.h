@@ -58,9 +58,8 @@ class AlignedBuffer {
         capacity_ = 0;
         memory_.reset();
       }
-      void* const pages = mapped > 0
-                              ? mremap(memory_.get(), mapped, bytes, MREMAP_MAYMOVE)
-                              : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      void* const pages = mapped > 0 ? mremap(memory_.get(), mapped, bytes, MREMAP_MAYMOVE)
+                                     : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (pages == MAP_FAILED) throw std::bad_alloc();
       memory_.release();
       memory_ = Memory(static_cast<float*>(pages), Free{bytes});

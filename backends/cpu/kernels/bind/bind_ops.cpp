@@ -247,7 +247,8 @@ void bind_ops(nb::module_& module) {
           "scale"_a, "queries"_a, "keys"_a, "values"_a, "key_tokens"_a = nb::none(), "mask"_a = nb::none(),
           "nan_to_zero"_a = false, "layout"_a = "images16", "isa"_a = "",
           "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
-          "each with (channels, first channel of the first head); keys and values of (sequences * key_tokens, ...) where "
+          "each with (channels, first channel of the first head); keys and values of (sequences * key_tokens, ...) "
+          "where "
           "these are other tokens. The mask, of the sizes given, is added to the scores of (sequences, heads, queries, "
           "keys); any of its sizes but that of the keys may be 1.");
 

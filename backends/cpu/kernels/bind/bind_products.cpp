@@ -171,7 +171,8 @@ void bind_products(nb::module_& module) {
           "prepare_all",
           [](const std::vector<std::shared_ptr<Conv>>& layers, const std::vector<std::vector<Shape4>>& shapes,
              ThreadPool& pool) {
-            if (layers.size() != shapes.size() || std::ranges::any_of(layers, [](const auto& layer) { return layer == nullptr; })) {
+            if (layers.size() != shapes.size() ||
+                std::ranges::any_of(layers, [](const auto& layer) { return layer == nullptr; })) {
               throw std::invalid_argument("conv: each layer needs its shapes, and each shapes a layer");
             }
             const Unlocked unlocked;

@@ -53,12 +53,12 @@ struct AttentionOptions {
 };
 
 // For each sequence and head softmax(queries keys^T scale + mask) values, with the softmax over the keys. Input, second
-// and third operand are queries, [sequences tokens][channels], keys and values, [sequences key_tokens][channels]; the result
-// is [sequences tokens][heads value_depth], of zeros where there are no keys. Operands may be the same tensor.
+// and third operand are queries, [sequences tokens][channels], keys and values, [sequences key_tokens][channels]; the
+// result is [sequences tokens][heads value_depth], of zeros where there are no keys. Operands may be the same tensor.
 class Attention final : public Op {
  public:
-  // Throws std::invalid_argument for a size below one (there may be no sequences, tokens or keys), for heads that an operand
-  // has no channels for, and for a mask that does not fit the scores.
+  // Throws std::invalid_argument for a size below one (there may be no sequences, tokens or keys), for heads that an
+  // operand has no channels for, and for a mask that does not fit the scores.
   Attention(const AttentionOptions& options, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;

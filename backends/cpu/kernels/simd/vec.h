@@ -151,7 +151,8 @@ template <typename T>
   return address;
 }
 
-// NaN in `a` stays NaN, as onnxruntime's Relu and Clip have it: of a NaN and a number, the instructions give the second.
+// NaN in `a` stays NaN, as onnxruntime's Relu and Clip have it: of a NaN and a number, the instructions give the
+// second.
 inline Vec max(Vec a, Vec b) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Vec>(_mm512_max_ps(reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(a)));

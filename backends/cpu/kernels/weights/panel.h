@@ -78,7 +78,7 @@ struct TileShape {
 
 // The size of a panel, without its places.
 struct PanelSize {
-  std::int64_t pitch;               // blocks from one panel row to the next, images included
+  std::int64_t pitch;  // blocks from one panel row to the next, images included
   std::int64_t blocks_per_channel;
   std::int64_t channel_floats;
 

@@ -57,7 +57,17 @@ def test_lengths_after_the_first_are_not_planned_step_by_step(masked: bool, monk
     make = region_schedules.schedule
     monkeypatch.setattr(region_schedules, "schedule", lambda *given: planned.append(1) or make(*given))
     # Sequences or tokens that are one have other axes, and few rows another layout.
-    requests = ((1, 20, 1), (1, 33, 1), (1, 16, 1), (2, 17, 2), (3, 40, 2), (13, 1, 3), (20, 1, 3), (1, 5, 4), (1, 64, 5))
+    requests = (
+        (1, 20, 1),
+        (1, 33, 1),
+        (1, 16, 1),
+        (2, 17, 2),
+        (3, 40, 2),
+        (13, 1, 3),
+        (20, 1, 3),
+        (1, 5, 4),
+        (1, 64, 5),
+    )
     for batch, tokens, plans in requests:
         feeds = feeds_of(net, batch, tokens)
         assert_same_as_onnxruntime(model, feeds, program)
