@@ -100,10 +100,10 @@ def test_sequences_of_other_tensors_are_not_resized() -> None:
     for shape, layout, place in (
         ((16, 4, 2, 1), "images16", (1, 0)),
         ((16, 4, 1, 1), "planes", (-1, 0)),
-        ((32, 4, 1, 1), "images16", (-1, 16)),
+        ((48, 4, 1, 1), "images16", (-1, 16)),
     ):
         with pytest.raises(ValueError, match="not matrices of one number of rows"):
-            sequence(shape, layout, place).resized(48, [], [192, 192])
+            sequence(shape, layout, place).resized(64, [], [256, 256])
     with pytest.raises(ValueError, match="not matrices of one number of rows"):
         sequence((16, 4, 1, 1), "images16", (1, 0)).resized(0, [], [0, 0])
     with pytest.raises(ValueError, match="does not fit in its place"):
