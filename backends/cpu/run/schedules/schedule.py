@@ -131,6 +131,11 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
     dims = values.dims[step.output]
     shape = kernel_shape(dims, step.result_view)
     layout = values.layout_of(shape[0])
+    if step.output in values.direct and all(
+        values.view(step, position).stored.layout == "planes" for position in range(len(step.inputs))
+    ):
+        # Into the caller's array, without a way through lanes.
+        layout = "planes"
     key = values.result_key(step.output, layout)
     result = Stored(key, shape, layout)
     channel_axis = 1 if step.result_view == "image" else len(dims) - 1
