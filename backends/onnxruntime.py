@@ -31,6 +31,7 @@ from sift_onnx.backends.base import (
 from sift_onnx.backends.forks import keep_for_ever, renew_in_children
 from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
+from sift_onnx.model_files.paths import check_name_for_onnx
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
 from sift_onnx.shapes.tensor_specs import TensorSpec, shape_text
@@ -137,6 +138,8 @@ class OnnxRuntimeProgram(Program):
         for name in self._tables:
             # Besides, so that the session reads them where they are; of others it may make new ones of its own.
             options.add_initializer(name, self._initializers[name])
+        if isinstance(self._source, str):
+            check_name_for_onnx(self._source)
         try:
             return ort.InferenceSession(self._source, options, providers=[_PROVIDER])
         except Exception as error:  # whatever comes out of here is onnxruntime's

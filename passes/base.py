@@ -55,6 +55,9 @@ class PassResult:
     changed: bool
     report: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"PassResult(model={self.model!r}, changed={self.changed}, report=<{len(self.report)} entries>)"
+
 
 class Pass(ABC):
     """A rewrite of a model.

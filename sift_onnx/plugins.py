@@ -164,7 +164,11 @@ def first_line(error: BaseException) -> str:
 
 
 def load_file(path: Path) -> ModuleType:
-    """Execute a Python file of the user's as a module; what it raises is raised."""
+    """Execute a Python file of the user's as a module; what it raises is raised.
+
+    Raises:
+        RuntimeError: the file ends the program.
+    """
     # Under a unique name: two files may have the same one, and neither may shadow an installed module.
     unique = f"_sift_onnx_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(unique, path)
@@ -173,6 +177,9 @@ def load_file(path: Path) -> ModuleType:
     sys.modules[unique] = module  # dataclasses and the workers of a DataLoader look their module up here
     try:
         spec.loader.exec_module(module)
+    except SystemExit as error:
+        del sys.modules[unique]
+        raise RuntimeError(f"it ends the program by sys.exit({error.code!r})") from error
     except BaseException:
         del sys.modules[unique]
         raise

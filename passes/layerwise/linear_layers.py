@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, shape_of
 from sift_onnx.graphs.walks import axis_order, origin_of
 from sift_onnx.operators.domains import is_standard
@@ -120,8 +121,18 @@ class LinearLayer:
         return array_of(self.weight_layer.constant).transpose(self.permutation)
 
     def matrix(self) -> Array:
-        """The weight as a matrix ``[D_out, D_in]``, in double precision."""
-        return self.to_matrix(self.values()).astype(np.float64)
+        """The weight as a matrix ``[D_out, D_in]``, in double precision.
+
+        Raises:
+            UnsupportedError: it has values that are not finite, so that nothing approximates it.
+        """
+        matrix = self.to_matrix(self.values()).astype(np.float64)
+        if not np.isfinite(matrix).all():
+            raise UnsupportedError(
+                f"{self.name!r} has values that are not finite, and `init='svd'` approximates its values; leave the "
+                "weight out with `keep_dense`, or use `init='random'`"
+            )
+        return matrix
 
     def to_matrix(self, values: Array) -> Array:
         """A weight of this layer's operator as a matrix whose rows are output features."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from sift_onnx.analysis.cost import inspect
-from sift_onnx.api.verb_call import call_verb, files_of
+from sift_onnx.api.verb_call import call_verb, files_of, names_of
 from sift_onnx.backends.dataflow.simulation.model_simulation import simulate
 from sift_onnx.evaluation.evaluate import evaluate
 from sift_onnx.model import ModelLike
@@ -44,8 +46,11 @@ def check(
         UsageError: a file cannot be read, or a shape is missing.
     """
     options = {"atol": atol, "rtol": rtol, "input_shapes": input_shapes, "seed": seed}
-    with files_of([model] if reference is None else [model, reference]) as paths:
-        return call_verb("check", CheckReport, paths, options)
+    models = [model] if reference is None else [model, reference]
+    with files_of(models) as paths:
+        found = call_verb("check", CheckReport, paths, options)
+    name, *other = names_of(models, paths).values()
+    return replace(found, model=name, reference=other[0] if other else None)
 
 
 def benchmark(
@@ -91,9 +96,12 @@ def benchmark(
         "input_shapes": input_shapes,
         "seed": seed,
     }
-    with files_of(given if baseline is None else [*given, baseline]) as paths:
+    models_read = given if baseline is None else [*given, baseline]
+    with files_of(models_read) as paths:
         compared = {} if baseline is None else {"baseline": paths[-1]}
-        return call_verb("benchmark", BenchmarkReport, paths[: len(given)], options | compared)
+        found = call_verb("benchmark", BenchmarkReport, paths[: len(given)], options | compared)
+    names = names_of(models_read, paths)
+    return replace(found, runs=tuple(replace(run, model=names[run.model]) for run in found.runs))
 
 
 def profile(
@@ -124,4 +132,5 @@ def profile(
     """
     options = {"backend": backend, "batch": batch, "threads": threads, "input_shapes": input_shapes, "seed": seed}
     with files_of([model]) as paths:
-        return call_verb("profile", ProfileReport, paths, options)
+        found = call_verb("profile", ProfileReport, paths, options)
+    return replace(found, model=names_of([model], paths)[found.model])

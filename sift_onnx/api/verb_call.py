@@ -17,7 +17,7 @@ from sift_onnx.cli.output import results_taken
 from sift_onnx.errors import CheckError, UsageError
 from sift_onnx.model import Model, ModelLike
 
-__all__ = ["call_verb", "files_of"]
+__all__ = ["call_verb", "files_of", "names_of"]
 
 Report = TypeVar("Report")
 
@@ -64,6 +64,14 @@ def _words(flag: str, value: Any) -> list[str]:
         return [w for name, shape in value.items() for w in (flag, f"{name}:{','.join(map(str, shape))}")]
     values = value if isinstance(value, (tuple, list)) else (value,)
     return [word for each in values for word in (flag, str(each))]
+
+
+def names_of(models: Sequence[ModelLike], paths: Sequence[str]) -> dict[str, str]:
+    """By the paths that :func:`files_of` gave, what a result calls the models: nobody knows temporary files."""
+    return {
+        path: path if isinstance(model, (str, os.PathLike)) else Path(path).name
+        for model, path in zip(models, paths, strict=True)
+    }
 
 
 @contextmanager

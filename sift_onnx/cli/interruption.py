@@ -18,27 +18,32 @@ __all__ = ["asked_to_stop", "command_again"]
 
 @contextmanager
 def asked_to_stop(verbosity: int = 0) -> Iterator[Callable[[], bool]]:
-    """Whether the user has asked the run to stop, by Ctrl-C; a second one stops it at once.
+    """Whether the run was asked to stop, by Ctrl-C or by SIGTERM, which batch systems send; a second one stops it.
 
-    Under torchrun, and off the main thread, Ctrl-C is left as it is: ranks would not stop at the same step.
+    Under torchrun, and off the main thread, signals are left as they are: ranks would not stop at the same step.
     """
     asked = threading.Event()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or threading.current_thread() is not threading.main_thread():
         yield asked.is_set
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def note(number: int, frame: Any) -> None:
         asked.set()
         if verbosity >= 0:
-            click.echo("Stopping after this step; Ctrl-C again stops at once.", err=True)
-        signal.signal(signal.SIGINT, before)
+            click.echo("Stopping after this step; a second signal stops at once.", err=True)
+        restore()
 
-    signal.signal(signal.SIGINT, note)
+    for number in before:
+        signal.signal(number, note)
     try:
         yield asked.is_set
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
 
 
 def command_again(context: click.Context, **changes: str | None) -> str:

@@ -48,11 +48,13 @@ class Count(click.IntRange):
 
 
 class FilePath(click.Path):
-    """A path that is not empty, as that of a shell's variable without a value is."""
+    """A path that is not empty, as a shell's variable without a value is, and that operating systems accept."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("the name is empty; name a file", param, ctx)
+        if "\0" in str(value):
+            self.fail(f"{str(value)!r} has a null character in it", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.errors import UsageError
+from sift_onnx.errors import SiftError, UsageError, listing
+from sift_onnx.plugins import first_line
 from sift_onnx.shapes.tensor_specs import TensorSpec
 
-__all__ = ["ArrayBatch", "array_batch", "check_input", "check_sizes", "parts_of"]
+__all__ = ["ArrayBatch", "array_batch", "check_input", "check_sizes", "fetched", "part_of", "parts_of"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,33 @@ class ArrayBatch:
         target = self.target
         counts = isinstance(target, (np.ndarray, list, tuple)) and np.shape(target)[:1] == (self.size,)
         return ArrayBatch(tuple(array[start:stop] for array in self.inputs), target[start:stop] if counts else target)
+
+
+def part_of(given: Mapping[str, Any], where: str, *names: str) -> Any:
+    """The first of the parts ``names`` that a mapping of the user's has.
+
+    Raises:
+        UsageError: it has none of them.
+    """
+    found = next((given[name] for name in names if given.get(name) is not None), None)
+    if found is None:
+        there = listing([repr(name) for name in given]) or "nothing"
+        raise UsageError(f"{where}: the mapping has {there}; it needs {' or '.join(repr(name) for name in names)}")
+    return found
+
+
+def fetched(items: Iterable[Any], where: str) -> Iterator[Any]:
+    """What a loader of the user's gives.
+
+    Raises:
+        UsageError: the loader fails.
+    """
+    try:
+        yield from items
+    except SiftError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{where}: the next batch fails: {first_line(error)}") from error
 
 
 def check_input(spec: TensorSpec, shape: Sequence[int], dtype: np.dtype[Any], where: str) -> None:

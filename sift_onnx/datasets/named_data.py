@@ -75,6 +75,8 @@ def open_data(
         MissingExtraError: it needs a package that is not installed.
     """
     normalization = Normalization.parse(normalize)
+    if not spec:
+        raise UsageError(f"`data` is empty; write {DATA_FORMS}")
     if spec.startswith("hf:") or Path(spec).is_dir():
         images = read_hub_images(spec) if spec.startswith("hf:") else read_image_folder(Path(spec))
         held_out = images.held_out

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sift_onnx.datasets.batches import ArrayBatch, array_batch
+from sift_onnx.datasets.batches import ArrayBatch, array_batch, fetched, part_of
 from sift_onnx.datasets.examples import Examples
 from sift_onnx.datasets.named_data import ExampleSet, open_data
 from sift_onnx.errors import UsageError
@@ -74,7 +74,7 @@ def read_part(
     elif normalize is not None:
         raise UsageError("`normalize` is for folders of images; normalize what the data gives")
     items, name = _items(given, where, part)
-    batches = (array_batch(item, specs, where) for item in items)
+    batches = (array_batch(item, specs, where) for item in fetched(items, where))
     return DataPart(f"{where}{name}", _cut(batches, batch, samples))
 
 
@@ -96,9 +96,8 @@ def _items(given: Any, where: str, part: PartName) -> tuple[Iterable[Any], str]:
     made = given() if callable(given) else given
     name = ""
     if isinstance(made, Mapping):
-        found = made.get(part)
-        name = ", validation" if part == "validation" and found is not None else ", training part"
-        made = found if found is not None else made.get("train")
+        name = ", validation" if part == "validation" and made.get(part) is not None else ", training part"
+        made = part_of(made, where, *dict.fromkeys((part, "train")))
     if not isinstance(made, Iterable):
         raise UsageError(f"{where}: {type(made).__name__} is no iterable of batches")
     return made, name

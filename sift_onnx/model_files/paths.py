@@ -7,25 +7,40 @@ from pathlib import Path
 
 from sift_onnx.errors import ModelReadError, OutputError
 
-__all__ = ["check_input", "check_output", "refuse_dash"]
+__all__ = ["check_input", "check_name_for_onnx", "check_output", "refuse_dash"]
 
 
 def check_input(path: Path) -> None:
     """Refuse a model file that is not there; what else may be wrong with it is said when it is read.
 
     Raises:
-        ModelReadError: there is no such file, or it is a folder.
+        ModelReadError: there is no such file, or it is a folder or a device.
     """
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
-        raise ModelReadError(f"{path}: no such file") from error
+        dash = "; models are not read from '-', but from /dev/stdin" if str(path) == "-" else ""
+        raise ModelReadError(f"{path}: no such file{dash}") from error
     except OSError:
         return
     except ValueError as error:
         raise ModelReadError(f"cannot read {path}: there is a null character in the name") from error
     if stat.S_ISDIR(mode):
         raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # some never end
+        raise ModelReadError(f"{path} is a device; name a file")
+
+
+def check_name_for_onnx(path: str | Path) -> None:
+    """Refuse a name that onnx and onnxruntime cannot open: their bindings take UTF-8 only.
+
+    Raises:
+        ModelReadError: it is one.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise ModelReadError(f"the name of {path} is not UTF-8, and onnxruntime cannot open it; rename it") from error
 
 
 def refuse_dash(path: Path) -> None:

@@ -121,6 +121,10 @@ def _ready(value: Any, annotation: Any, place: _Place) -> Any:
         value = float(str(value)) if isinstance(value, np.floating) else value.item()
     kinds = [_unwrapped(alternative)[0] for alternative in _alternatives(annotation)]
     if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:  # bytes of a command line that are not UTF-8
+            raise UsageError(f"{place} is {value!r}, which is no text in UTF-8") from error
         spelled = float in kinds and str not in kinds and _NUMBER.fullmatch(value)
         return float(value) if spelled else value
     for kind in kinds:

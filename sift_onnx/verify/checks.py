@@ -16,6 +16,7 @@ from sift_onnx.analysis.graph_analysis import fitting_inputs
 from sift_onnx.errors import SiftError
 from sift_onnx.files.external_data import is_external
 from sift_onnx.model import Model
+from sift_onnx.model_files.paths import check_name_for_onnx
 from sift_onnx.operators.domains import full_domain
 from sift_onnx.records.check import Check, CheckReport
 from sift_onnx.shapes.inference import infer_proto
@@ -110,6 +111,8 @@ def check_model(
         UsageError: an input has a dynamic axis that ``input_shapes`` does not give, and nothing can be assumed of.
     """
     path = Path(path)
+    for name in (path, *(() if reference is None else (reference,))):
+        check_name_for_onnx(name)
     loaded = Model.load(path)
     model = loaded.origin
     inputs = graph_inputs(model)

@@ -41,6 +41,16 @@ def test_what_prints_is_what_the_command_line_prints(path: Path) -> None:
     assert "\n" not in repr(report)
 
 
+def test_a_simulation_prints_as_its_report(path: Path) -> None:
+    simulation = sift_onnx.simulate(path)
+    assert str(simulation) == str(simulation.report())
+    assert "cycles" in str(simulation)
+    assert (simulation._repr_html_() or "").startswith("<pre")
+    assert repr(simulation).startswith("Simulation(model=")
+    assert len(repr(simulation).splitlines()) == 1
+    assert len(repr(simulation)) < 200
+
+
 def test_a_check_that_fails_is_a_result_and_no_error(path: Path) -> None:
     assert sift_onnx.check(NET, path).ok
     other = sift_onnx.prune(path, 0.5).model
@@ -50,6 +60,16 @@ def test_a_check_that_fails_is_a_result_and_no_error(path: Path) -> None:
     assert "FAILED" in str(found)
     with pytest.raises(UsageError, match="no-such"):
         sift_onnx.check("no-such.onnx")
+
+
+def test_results_do_not_name_files_that_are_gone(path: Path) -> None:
+    model = sift_onnx.load(path)
+    assert sift_onnx.check(model, path).model == "model.onnx"
+    assert sift_onnx.check(path, model).reference == "model-1.onnx"
+    assert sift_onnx.check(path).model == str(path)
+    assert sift_onnx.profile(model, backend="onnxruntime", threads=1, input_shapes=SHAPES).model == "model.onnx"
+    times = sift_onnx.benchmark(model, baseline=path, seconds=0.02, warmup=0, input_shapes=SHAPES, **FAST)
+    assert {run.model for run in times.runs} == {"model.onnx", str(path)}
 
 
 def test_prune_and_densify_give_models_and_tables(path: Path, tmp_path: Path) -> None:
@@ -85,9 +105,12 @@ def test_evaluate_and_quantize(path: Path) -> None:
 
 def test_results_become_a_page(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    page = sift_onnx.report([sift_onnx.inspect(path), sift_onnx.check(path)], tmp_path / "page.html")
+    results = [sift_onnx.inspect(path), sift_onnx.check(path), sift_onnx.prune(path, 0.5), sift_onnx.simulate(path)]
+    page = sift_onnx.report(results, tmp_path / "page.html")
     assert page.path.read_text(encoding="utf-8").startswith("<!")
     assert page.size == page.path.stat().st_size
+    with pytest.raises(UsageError, match="a int is no result"):
+        sift_onnx.report([3], tmp_path / "page.html")  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -16,6 +16,8 @@ CALLS = {
     "load a name with a null": (lambda: sift_onnx.load("a\0b"), r"a\\x00b.*null"),
     "save to a name with a null": (lambda: sift_onnx.save(MODEL, "a\0b"), r"a\\x00b.*null"),
     "a session of a name with a null": (lambda: sift_onnx.InferenceSession("a\0b"), r"a\\x00b.*null"),
+    "check a name with a null": (lambda: sift_onnx.check("a\0b"), r"a\\x00b.*null"),
+    "report of a name with a null": (lambda: sift_onnx.report("a\0b", "page.html"), r"a\\x00b.*null"),
     "load an empty name": (lambda: sift_onnx.load(""), "the name is empty"),
     "save to an empty name": (lambda: sift_onnx.save(MODEL, ""), "the name is empty"),
     "threads in words": (lambda: sift_onnx.InferenceSession(MODEL, threads="2"), "threads is '2'"),

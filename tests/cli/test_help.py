@@ -41,6 +41,7 @@ def help_of(words: str) -> str:
 def test_examples_stand_at_the_end_and_parse(words: str) -> None:
     _, heading, examples = help_of(words).partition("\nExamples:\n")
     assert heading
+    assert not re.search(r"\S {2,}\S", examples)  # a line that the source continues is not joined
     calls = [line for line in examples.replace("\\\n", " ").splitlines() if "sift-onnx" in line]
     assert len(calls) >= 1
     for call in calls:

@@ -118,6 +118,18 @@ def test_a_name_that_is_empty_is_said_to_be(words: tuple[str, ...]) -> None:
     assert (result.exit_code, "the name is empty; name a file" in result.stderr) == (2, True)
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_a_device_without_an_end_is_not_read() -> None:
+    result = CliRunner().invoke(main, ["inspect", "/dev/zero"])
+    assert (result.exit_code, result.stderr) == (2, "Error: /dev/zero is a device; name a file\n")
+
+
+def test_a_dash_is_no_model_but_stdin_has_a_name() -> None:
+    result = CliRunner().invoke(main, ["inspect", "-"])
+    assert result.exit_code == 2
+    assert "-: no such file; models are not read from '-', but from /dev/stdin" in result.stderr
+
+
 def test_a_file_is_no_folder_to_write_to() -> None:
     assert "in.onnx is no folder" in said("convert", IN="in.onnx", OUT="in.onnx/out.onnx")
 
@@ -155,3 +167,16 @@ def test_no_file_is_written_over_what_else_the_call_names(words: tuple[str, ...]
 def test_a_model_may_take_its_own_place() -> None:
     words = ["prune", "in.onnx", "in.onnx", "--sparsity", "0.5", "--force", "--json", "-"]
     assert CliRunner().invoke(main, words).exit_code == 0
+
+
+@pytest.mark.parametrize("words", [("check", "NAME"), ("benchmark", "NAME", "--backend", "onnxruntime")], ids=" ".join)
+def test_a_name_that_is_not_utf8_is_read_but_not_by_onnxruntime(words: tuple[str, ...]) -> None:
+    name = "caf\udce9.onnx"
+    try:
+        Path(name).write_bytes(Path("in.onnx").read_bytes())
+    except OSError:
+        pytest.skip("this file system has UTF-8 names only")
+    assert CliRunner().invoke(main, ["inspect", name]).exit_code == 0
+    result = CliRunner().invoke(main, [name if word == "NAME" else word for word in words])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(r"Error: the name of caf\udce9.onnx is not UTF-8, and onnxruntime cannot open it")

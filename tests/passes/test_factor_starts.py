@@ -9,10 +9,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from builders import linear, random_weight
 from nets import Net, run
 from onnx import numpy_helper
 
-from sift_onnx.passes import Doped, Factorized, LowRank, Parallel, Prune
+from sift_onnx.errors import UnsupportedError
+from sift_onnx.passes import Doped, Factorized, LowRank, Parallel, Pass, Prune
 
 torch = pytest.importorskip("torch")
 
@@ -150,3 +152,11 @@ def test_parallel_without_activation_computes_what_the_original_computes(opset: 
 def test_resnet_computes_what_it_computed(pass_: Parallel) -> None:
     expected, found = outputs(resnet(decaying=True)), outputs(pass_(resnet(decaying=True)).model.to_proto())
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("family", [Factorized(0.5, init="svd"), Doped(0.5, init="svd"), LowRank(1, init="svd")])
+def test_weights_that_are_not_finite_are_not_approximated(family: Pass) -> None:
+    bad = np.full((8, 8), np.nan, np.float32)
+    model = linear({"a": random_weight(8, 8), "bad": bad, "c": random_weight(8, 8)})
+    with pytest.raises(UnsupportedError, match=r"'bad' has values that are not finite.*`keep_dense`"):
+        family(model)

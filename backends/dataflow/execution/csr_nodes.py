@@ -67,7 +67,7 @@ def _conv(node: gs.Node) -> CsrNode | str:
     matrix = CsrMatrix.of(o, columns, weight.values, out, groups * inner)
 
     def run(arrays: Mapping[str, Array], multiply: Multiply) -> Array:
-        x = arrays[node.inputs[0].name]
+        x = _operand(node.inputs[0], arrays)
         strides = node.attrs.get("strides") or [1] * len(kernel)
         dilations = node.attrs.get("dilations") or [1] * len(kernel)
         pads = explicit_pads(
@@ -97,7 +97,7 @@ def _matrix_product(node: gs.Node) -> CsrNode | str:
     matrix = _transposed(weight, not node.attrs.get("transB", 0))
 
     def run(arrays: Mapping[str, Array], multiply: Multiply) -> Array:
-        a = arrays[node.inputs[0].name]
+        a = _operand(node.inputs[0], arrays)
         x = a.T if node.attrs.get("transA", 0) else a
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         product = multiply(matrix, np.ascontiguousarray(rows.T))
@@ -114,5 +114,8 @@ def _matrix_product(node: gs.Node) -> CsrNode | str:
 def _optional(node: gs.Node, index: int, arrays: Mapping[str, Array]) -> Array | None:
     if len(node.inputs) <= index or not node.inputs[index].name:
         return None
-    tensor = node.inputs[index]
+    return _operand(node.inputs[index], arrays)
+
+
+def _operand(tensor: gs.Tensor, arrays: Mapping[str, Array]) -> Array:
     return array_of(tensor) if isinstance(tensor, gs.Constant) else arrays[tensor.name]

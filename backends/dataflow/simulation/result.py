@@ -32,7 +32,7 @@ class Speedup:
     high: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Simulation:
     """A model on a machine.
 
@@ -90,6 +90,18 @@ class Simulation:
     def assumed_parameters(self) -> tuple[str, ...]:
         """Names of the machine's values that have no source."""
         return tuple(k for k, p in self.machine.parameters.items() if p.confidence == "assumed")
+
+    def __str__(self) -> str:
+        return str(self.report())
+
+    def __repr__(self) -> str:
+        return (
+            f"Simulation(model={self.model!r}, machine={self.machine.name!r}, batch={self.batch}, "
+            f"layers=<{len(self.layers)} entries>, cycles={self.cycles})"
+        )
+
+    def _repr_html_(self) -> str | None:
+        return self.report()._repr_html_()
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of ``sift-onnx simulate``."""

@@ -109,16 +109,15 @@ def speedup(
 ) -> Speedup | None:
     """How much faster ``workload`` is than ``other``, with a band over what is unknown of the machine.
 
-    Both are run by the fast model: this is about the machine, not about one run of it.
+    Both are run by the fast model: this is about the machine, not about one run of it. None if one of them takes no
+    time.
     """
     fast = replace(settings, fidelity="fast", arithmetic="float32")
-
-    def ratio(at: Machine) -> float:
-        return _cycles(other, at, fast, count) / _cycles(workload, at, fast, count)
-
-    if not workload.products and not workload.weightless:
+    cycles = [[_cycles(each, at, fast, count) for each in (workload, other)] for at in (machine, *corners(machine))]
+    if not all(all(pair) for pair in cycles):  # a model without work
         return None
-    return band_of(ratio(machine), [ratio(corner) for corner in corners(machine)])
+    ratio, *band = [others / own for own, others in cycles]
+    return band_of(ratio, band)
 
 
 def as_dense(workload: Workload) -> Workload:

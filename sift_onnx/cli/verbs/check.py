@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 @seed_option
 @output_options
 def check(model: str, reference: str | None, json_path: str | None, verbosity: int, **options: Any) -> None:
-    """Check MODEL: valid ONNX, strict shape inference, for inference, runs in onnxruntime, outputs are finite.
+    """Check that MODEL is valid ONNX, passes strict shape inference, and runs in onnxruntime with finite outputs.
 
-    For inference is what computes each sample by itself: no node is in training mode or draws random numbers, and
-    samples give the same alone and in a batch.
+    MODEL must be for inference: no node is in training mode or draws random numbers, and each sample gives the same
+    outputs alone and in a batch.
 
-    With REFERENCE, its outputs must be the same ones, and equal within --atol and --rtol on the same random inputs.
+    With REFERENCE, both models must have the same inputs and outputs, with values that agree within --atol and --rtol
+    on the same random inputs.
 
     Examples:
         sift-onnx check wide.onnx

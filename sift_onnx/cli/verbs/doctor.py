@@ -60,9 +60,9 @@ class Kernels:
 @click.command(cls=Verb)
 @output_options
 def doctor(json_path: str | None, verbosity: int) -> None:
-    """Say which versions, instruction sets, threads, optional parts and plug-ins are there.
+    """List versions, instruction sets, threads, optional parts and plug-ins.
 
-    Leaves with 4 if a part that every verb needs is broken; a broken plug-in is named.
+    The exit code is 4 if a part that every verb needs is broken. Broken plug-ins are named.
 
     Examples:
         sift-onnx doctor

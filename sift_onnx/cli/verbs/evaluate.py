@@ -73,7 +73,7 @@ def evaluate(
     verbosity: int,
     **options: Any,
 ) -> None:
-    """Run MODELs on data, and say how good their outputs are.
+    """Measure the accuracy of MODELs on data.
 
     The task is found by the shapes of outputs and targets: classes, the next token, or numbers. Losses are
     means over the examples, in nats.

@@ -47,7 +47,7 @@ def inspect(
     json_path: str | None,
     verbosity: int,
 ) -> None:
-    """Per weight layer of MODEL: shape, non-zeros, sparsity, multiply-accumulates (batch 1 unless given).
+    """List each weight layer of MODEL: shape, non-zeros, sparsity, multiply-accumulates (batch 1 unless given).
 
     Examples:
         sift-onnx inspect wide.onnx

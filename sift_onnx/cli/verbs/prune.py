@@ -39,7 +39,7 @@ from sift_onnx.cli.verb import Verb
 def prune(**options: Any) -> None:
     """Mask a share of the weights of the model IN, without widening it, and write it to OUT.
 
-    The first and the last layers and embeddings stay dense. A model that has masks gets sparser ones within them.
+    The first and the last layers and embeddings stay dense. If the model has masks, the new masks are within them.
 
     Examples:
         sift-onnx prune resnet18.onnx sparse.onnx --sparsity 0.9

@@ -76,9 +76,9 @@ def quantize(
 ) -> None:
     """Quantize the model IN by onnxruntime's quantizer, with its masks, and write it to OUT.
 
-    Weights are signed bytes around zero: what is pruned is exactly zero, and masks stay as they are, N:M and blocks
-    too. A quad is four weights along the input features, the unit that int8 kernels skip; with `prune --pattern
-    block:1x4` all of its weights are active, or none.
+    Weights are signed bytes with zero point 0, so pruned weights are exactly zero, and masks of any pattern stay the
+    same. A quad is four weights along the input features. int8 kernels skip quads of zeros; with `prune --pattern
+    block:1x4`, either all weights of a quad are active or none.
 
     Examples:
         sift-onnx quantize trained.onnx int8.onnx --data digits.npz

@@ -131,8 +131,8 @@ def simulate(
 ) -> None:
     """Cycles, traffic and energy of MODEL on a dataflow machine that skips every zero weight.
 
-    MODEL is an ONNX file, or a decoder by its sizes: gpt3-1.3b, or a TOML file. All of the figures come from a model of
-    the machine, not from the machine; docs/simulator.md says what it rests on.
+    MODEL is an ONNX file, or a decoder by its sizes: gpt3-1.3b, or a TOML file. All figures are computed by a model of
+    the machine and not measured on it; docs/simulator.md has its sources.
 
     Examples:
         sift-onnx simulate wide.onnx --batch 64 --baseline resnet18.onnx

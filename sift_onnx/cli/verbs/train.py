@@ -125,7 +125,7 @@ def train(
     json_path: str | None,
     verbosity: int,
 ) -> None:
-    """Train the model IN, and write it to OUT with its new weights and masks, and nothing else changed.
+    """Train the model IN, and write it to OUT with new weights and masks. Nothing else changes.
 
     Nodes that were exported in training mode are written in inference mode. Masks stay as they are unless the recipe's
     sparsity says how they evolve. Runs as it is under torchrun.
@@ -133,7 +133,7 @@ def train(
     Examples:
         sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data digits.npz
         sift-onnx train wide.onnx trained.onnx --data data.py:loader --epochs 40
-        torchrun --nproc-per-node 2 --no-python -- \
+        torchrun --nproc-per-node 2 --no-python -- \\
             sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data data.py:loader
     """
     from sift_onnx.recipe import Recipe

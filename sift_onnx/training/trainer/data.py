@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sift_onnx.datasets.batches import fetched, part_of
 from sift_onnx.datasets.examples import Examples
 from sift_onnx.datasets.named_data import LoaderFunction, open_data
 from sift_onnx.errors import UsageError
@@ -154,11 +155,11 @@ class LoaderSource(DataSource):
                 own.manual_seed(seed)
         if sampler is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
-        fetched = self._fetched(iter(items), epoch)
+        fetches = self._fetched(fetched(iter(items), self._where), epoch)
         accumulate = self._settings.accumulate
-        for _ in itertools.islice(fetched, start * accumulate):
+        for _ in itertools.islice(fetches, start * accumulate):
             pass
-        while parts := list(itertools.islice(fetched, accumulate)):
+        while parts := list(itertools.islice(fetches, accumulate)):
             batches = [make_batch(item, self._specs, self._where) for item in parts]
             if not self._shared_out:
                 # Too few for every rank to have one: left out on all of them.
@@ -176,8 +177,9 @@ class LoaderSource(DataSource):
             yield item
 
     def validation(self) -> Iterator[Batch]:
-        for item in self._validation if self._validation is not None else ():
-            yield make_batch(item, self._specs, f"{self._where}, validation")
+        where = f"{self._where}, validation"
+        for item in fetched(self._validation, where) if self._validation is not None else ():
+            yield make_batch(item, self._specs, where)
 
 
 def load_data(spec: str, specs: Sequence[TensorSpec], settings: TrainingSettings, ranks: Ranks) -> DataSource:
@@ -221,7 +223,9 @@ def source_of(
         UsageError: it is none of these, or can be read only once and nothing makes it again.
     """
     made = data() if callable(data) else data
-    train, validation = (made.get("train"), made.get("validation")) if isinstance(made, Mapping) else (made, None)
+    train, validation = made, None
+    if isinstance(made, Mapping):
+        train, validation = part_of(made, where, "train"), made.get("validation")
     if not isinstance(train, Iterable) or not (validation is None or isinstance(validation, Iterable)):
         wrong = validation if isinstance(train, Iterable) else train
         raise UsageError(f"{where}: {type(wrong).__name__} is no iterable of batches")

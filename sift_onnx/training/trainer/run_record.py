@@ -63,7 +63,7 @@ def example_cost(
             own = [size if isinstance(size, int) else seen for size, seen in zip(sizes, shape, strict=True)]
             bound[spec.name] = own if isinstance(sizes[0], int) else [1, *own[1:]]
     first = specs[0].shape
-    batch = first[0] if first and isinstance(first[0], int) else 1
+    batch = max(first[0], 1) if first and isinstance(first[0], int) else 1
     try:
         totals = inspect(model, bound).totals
     except SiftError:

@@ -78,8 +78,9 @@ def test_arrays_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], message
 def test_files_that_are_no_data(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no")
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps([1]))
-    for name in ("text", "pickle", "none"):
-        assert "cannot read" in refused(tmp_path, f"{tmp_path}/{name}.npz")
+    for name in ("text", "pickle"):
+        assert "it is no file that numpy.savez writes" in refused(tmp_path, f"{tmp_path}/{name}.npz")
+    assert "cannot read" in refused(tmp_path, f"{tmp_path}/none.npz")
     np.savez(tmp_path / "half.npz", val_x=X)
     assert "has no 'x'" in refused(tmp_path, f"{tmp_path}/half.npz")
     assert "write FILE.npz, a folder of images, hf:NAME, or FILE.py:FUNCTION" in refused(tmp_path, "digits")
@@ -105,6 +106,7 @@ def fails(): raise OSError("no network")
 def empty(): return []
 def parts(): return [(1, 2, 3)]
 def keys(): return [{"image": 1}]
+def names(): return {"trein": []}
 """
 
 
@@ -116,7 +118,8 @@ def keys(): return [{"image": 1}]
         ("empty", "has no batches"),
         ("parts", "a batch has 3 parts; the model wants x, and then the target"),
         ("keys", "a batch has no 'x'; it has image"),
-        ("absent", "has no function 'absent'; it has none, fails, empty and 2 more"),
+        ("names", "the mapping has 'trein'; it needs 'train'"),
+        ("absent", "has no function 'absent'; it has none, fails, empty and 3 more"),
     ],
 )
 def test_functions_that_do_not_fit(tmp_path: Path, name: str, message: str) -> None:

@@ -47,6 +47,7 @@ def test_cost_is_that_of_one_example(tmp_path: Path) -> None:
         "dynamic": (("N",), (16,)),
         "fixed": ((16,), (16,)),
         "tokens": (("N", "T"), (16, 7)),
+        "no examples": ((0,), (16,)),
     }
     for name, (declared, seen) in specs.items():
         model = linear(tmp_path / f"{name}.onnx", *declared)

@@ -184,3 +184,17 @@ def test_a_weight_of_nothing_but_zeros_multiplies_what_it_meets():
         y = run(model, {"x": x})["y"]
     np.testing.assert_array_equal(np.isnan(y), np.isnan(reference(model, {"x": x})["y"]))
     assert np.isnan(y[1]).all()
+
+
+def test_a_product_of_two_stored_matrices_is_computed():
+    a, b = integers(3, 5), sparse_integers(5, 7)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "b"], ["ab"], "mm"), helper.make_node("Add", ["ab", "x"], ["y"], "add")],
+        "stored",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [7])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 7])],
+        [numpy_helper.from_array(a, "a"), numpy_helper.from_array(b, "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feeds = {"x": integers(7)}
+    np.testing.assert_array_equal(run(model, feeds)["y"], reference(model, feeds)["y"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from dataflow_cases import convolution, grid, linear, sparse_integers
+from onnx import TensorProto, helper
 
 import sift_onnx
 from sift_onnx.backends.dataflow.machines.preset_files import available_presets, load_machine
@@ -172,3 +173,11 @@ def test_layers_that_differ_in_name_only_are_simulated_once_and_named_apart():
     names = [layer.name for layer in layers]
     assert len(names) == len(set(names))
     assert names[0] == "layers.0.q"
+
+
+def test_a_baseline_without_work_has_no_speed_up():
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
+    empty = helper.make_model(helper.make_graph([], "empty", [info], [info]))
+    simulation = sift_onnx.simulate(MODEL, baseline=empty)
+    assert simulation.vs_dense_original is None
+    assert "speed of the original model" not in str(simulation)
