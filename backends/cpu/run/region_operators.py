@@ -87,7 +87,7 @@ class RegionOperators:
         One of the two would be packed by the first request that is much longer or shorter than the others before it.
         Where no code is generated, each of many tiles has lists of its own, and they wait for their requests.
         """
-        if not generates_code(self._isa) or not _has_open_rows(self._region):
+        if not generates_code(self._isa) or not _has_open_lengths(self._region):
             return
         layers, shapes = [], []
         for step in self._unpacked:
@@ -160,11 +160,15 @@ class RegionOperators:
         return [op for op in ops if isinstance(op, _Packed)]
 
 
-def _has_open_rows(region: Region) -> bool:
-    """Whether the matrices that enter a region may have few rows in one request and many in the next."""
+def _has_open_lengths(region: Region) -> bool:
+    """Whether sequences that enter a region may have few tokens in one request and many in the next.
+
+    Of batches of rows, most models see one size.
+    """
     for name, view in region.inputs:
-        rows = product(region.symbols.get(name, ())[:-1])
-        if view == "rows" and not isinstance(rows, int):
+        symbols = region.symbols.get(name, ())
+        rows = product(symbols[:-1])
+        if view == "rows" and len(symbols) > 2 and not isinstance(rows, int):
             factors = [factor for factor in rows[1:2] if isinstance(factor, int)] if rows[0] == "product" else []
             return math.prod(factors) < _MANY_ROWS
     return False
