@@ -6,7 +6,8 @@ An encoder of 6 layers, twelve lengths from 16 to 128; a 3x3 layer of 202 channe
 each kind takes all lengths in turn; "alone" are sessions of one length each. Rounds alternate, and the least time of
 each length counts. "First run" is the first run of a length over its best in turn, the least of some new sessions,
 without the first length, whose run packs. With --lists, no code is generated (SIFT_JIT=0). Sessions have the options
-that they have by default, or with --deterministic nothing is timed against onnxruntime in a first run.
+that they have by default, or with --deterministic nothing is timed against onnxruntime in a first run. Rows take the
+place of those of the same case, threads, weights and clock in the file of results.
 """
 
 from __future__ import annotations
@@ -134,8 +135,9 @@ def main() -> None:
             measured = measure(path, requests, arguments.threads, arguments.rounds, clock, arguments.deterministic)
             rows.append(row | measured)
             print(*rows[-1].values(), sep=" | ", flush=True)
-    if arguments.results:
-        pages.write(arguments.results, rows)
+    if arguments.results is not None:
+        earlier = pages.read(arguments.results) if arguments.results.exists() else None
+        pages.write_over(arguments.results, rows, earlier, ("case", "threads", "weights", "clock"))
 
 
 if __name__ == "__main__":
