@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.backends.base import CompileOptions, ModelSource, Placement
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
@@ -145,6 +146,8 @@ class _Opener:
         """The model lowered, and the graph that it was read to."""
         model, threads = self.model, self.pool.threads
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
+        loaded, _ = store_computed_parameters(loaded)
         graph = GraphView(loaded)
         check_constant_sizes(graph)
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())

@@ -25,6 +25,7 @@ from sift_onnx.backends.lowering.specs import (
     Matmul,
     PixelCopy,
     Pool,
+    Recurrent,
     Spec,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
@@ -70,6 +71,12 @@ def build(
                 return _kernels.DenseProduct(weights, spec.bias, activation=spec.activation, isa=isa)
             # Rows in lanes: the 1x1 convolution of images of one pixel.
             return _kernels.Conv(weights, spec.bias, activation=spec.activation, layout=layout, isa=isa)
+        case Recurrent() if weights is not None:
+            # Its layout depends on the batch, which `for_batch` says.
+            return _kernels.Recurrent(
+                weights, spec.bias, cell=spec.cell, reversed=list(spec.reversed),
+                has_cell_states=spec.has_cell_states, has_lengths=spec.has_lengths, isa=isa,
+            )  # fmt: skip
         case Depthwise() if weights is not None:
             return _kernels.Depthwise(
                 weights, spec.bias, activation=spec.activation, layout=layout, isa=isa,

@@ -23,6 +23,7 @@ from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes
 from sift_onnx.backends.cpu.run.schedules.region_schedules import Prepared, RegionSchedules
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
 
@@ -104,6 +105,24 @@ class RegionProgram:
         flat = [array.reshape(-1) for array in arrays]
         shared = [name in constants for name, _ in self.region.inputs] + [False] * len(outputs)
         caches = self._caches(values, prepared, into) if self.region.caches else []
+        try:
+            self._run(prepared, flat, shared, caches, times)
+        except ValueError as error:
+            # Operators check what their arrays say, such as the lengths of sequences.
+            raise UsageError(str(error)) from error
+        if self._operators.holds_unpacked:
+            self._release()
+        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
+
+    def _run(
+        self,
+        prepared: Prepared,
+        flat: Sequence[Array],
+        shared: Sequence[bool],
+        caches: list[CacheArrays],
+        times: list[StepTime] | None,
+    ) -> None:
+        """Run slab after slab on flat arrays, of which some are ``shared`` by all."""
         begin = time.perf_counter()
         for slab, planned in prepared.slabs:
             views = [
@@ -121,9 +140,6 @@ class RegionProgram:
             for step, shape, layout, took in zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True):
                 times.append(StepTime(step, at, float(took), shape, layout))
                 at += float(took)
-        if self._operators.holds_unpacked:
-            self._release()
-        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
 
     def _caches(self, values: Mapping[str, Array], prepared: Prepared, into: Mapping[str, Array]) -> list[CacheArrays]:
         shared = SharedArrays()
@@ -173,6 +189,9 @@ class RegionProgram:
 
 
 def _as_kernels_read(array: Array) -> Array:
-    """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may."""
-    array = np.ascontiguousarray(array)
+    """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may.
+
+    Lengths of sequences come as int32, and are read as floats.
+    """
+    array = np.ascontiguousarray(array, np.float32 if array.dtype == np.int32 else None)
     return array if array.flags.aligned else array.copy()

@@ -20,6 +20,7 @@ from sift_onnx.backends.lowering.specs.quantized import (
     QuantizedMatmul,
     QuantizedMean,
 )
+from sift_onnx.backends.lowering.specs.recurrent import Recurrent
 from sift_onnx.backends.lowering.specs.result_dims import Spec, result_dims
 from sift_onnx.backends.lowering.specs.windows import Geometry, Pair, Pool
 
@@ -61,6 +62,7 @@ __all__ = [
     "QuantizedMatmul",
     "QuantizedMean",
     "Range",
+    "Recurrent",
     "Repeated",
     "Reshaped",
     "Rotated",
