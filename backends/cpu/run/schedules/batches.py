@@ -90,7 +90,7 @@ def is_scaled(
 def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
     """Whether an operator takes operands of these sizes: what is known before a run need not hold in it."""
     first, *others = operands
-    if not others and not isinstance(spec, (Reshaped, Joined)):
+    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent)):
         return True
     match spec:
         case Reshaped():
