@@ -72,6 +72,8 @@ def test_lengths_after_the_first_are_not_planned_step_by_step(masked: bool, monk
         feeds = feeds_of(net, batch, tokens)
         assert_same_as_onnxruntime(model, feeds, program)
         assert len(planned) == plans
+        if (batch, tokens) not in ((1, 16), (3, 40), (20, 1)):
+            continue
         (again,), (alone,) = (each.run(feeds).values() for each in (program, CpuProgram(model, ONE_THREAD)))
         planned.pop()
         np.testing.assert_array_equal(again, alone)
