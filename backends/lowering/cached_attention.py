@@ -59,6 +59,8 @@ def find_cached_attentions(graph: GraphView) -> list[CachedMatch]:
 
 def _of_softmax(graph: GraphView, softmax: int) -> CachedMatch:
     found = scores_before(graph, softmax)
+    if found.head_scales:
+        raise NoMatch
     weighed, nan_to_zero, lower = weighed_behind(graph, softmax, reshaped=found.is_reshaped)
     scored = found.product
     nodes = {softmax, scored, weighed, *found.between, *lower}

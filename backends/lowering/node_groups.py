@@ -203,7 +203,7 @@ def _decoder_step(
 def _norm_step(graph: GraphView, found: NormMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
     operand_view(graph, found.operand, views, dims, "rows")
     output = graph.nodes[found.nodes[-1]].output[0]
-    spec = LayerNormalization(found.scale, found.shift, found.epsilon, found.is_centered)
+    spec = LayerNormalization(found.scale, found.shift, found.epsilon, found.is_centered, found.least)
     return Step(spec, (found.operand,), output, "rows", "rows", found.nodes)
 
 

@@ -38,7 +38,14 @@ def placements_of(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placem
             # Of the steps for one node, its recurrence says more than views of its result.
             if index not in group_of or not _is_recurrent(group_of[index]):
                 group_of[index] = group
-    return tuple(_placement(node, group_of.get(index)) for index, node in enumerate(graph.nodes))
+    return tuple(
+        _without(node) if index is None else _placement(node, group_of.get(index)) for node, index in graph.origin
+    )
+
+
+def _without(node: onnx.NodeProto) -> Placement:
+    reason = "what reads it takes the order of axes that its operand has"
+    return Placement(node_name(node), node.op_type, "folded", reason)
 
 
 def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:

@@ -33,6 +33,7 @@ from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trials import Trials, clock_of
 from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
 from sift_onnx.backends.forks import renew_in_children
+from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
@@ -150,6 +151,7 @@ class _Opener:
         loaded, _ = store_computed_parameters(loaded)
         graph = GraphView(loaded)
         check_constant_sizes(graph)
+        graph = channels_first(graph)
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))

@@ -112,8 +112,9 @@ def build(
             )  # fmt: skip
         case LayerNormalization():
             return _kernels.LayerNormalization(
-                spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa
-            )
+                spec.scale, spec.shift, spec.epsilon, least=spec.least, is_centered=spec.is_centered, layout=layout,
+                isa=isa,
+            )  # fmt: skip
     raise AssertionError(f"{type(spec).__name__} is no operator")
 
 
@@ -166,8 +167,9 @@ def build_attention(
     if mask is not None:
         mask = _mask_sizes(spec, mask, (sequences, spec.heads, *tokens))
     return _kernels.Attention(
-        **_heads(spec, sequences, tokens[0], channels), key_tokens=tokens[1], mask=mask, layout=layout, isa=isa
-    )
+        **_heads(spec, sequences, tokens[0], channels), key_tokens=tokens[1], head_scales=spec.head_scales, mask=mask,
+        layout=layout, isa=isa,
+    )  # fmt: skip
 
 
 def build_cached_attention(

@@ -55,8 +55,8 @@ RecurrentWeights::RecurrentWeights(std::shared_ptr<const SparseWeights> weights,
   if (!bias_.empty() && static_cast<std::int64_t>(bias_.size()) != weights_->rows()) {
     throw std::invalid_argument("recurrent: one bias per row of the weights");
   }
-  // The weights of a direction should stay in the second-level cache. If all of them come from behind it, lookups take as
-  // long as bits and values, which are half as many bytes.
+  // The weights of a direction should stay in the second-level cache. If all of them come from behind it, lookups take
+  // as long as bits and values, which are half as many bytes.
   const std::int64_t bytes = LookupProduct::packed_bytes(*weights_, kernels_);
   looks_up_ = bytes != LookupProduct::kUnsuited && bytes / directions <= level2_cache_bytes() / 4 * 5;
 }
