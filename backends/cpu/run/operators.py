@@ -166,9 +166,17 @@ def build_attention(
     """
     if mask is not None:
         mask = _mask_sizes(spec, mask, (sequences, spec.heads, *tokens))
+    roundings: dict[str, Any] = {
+        f"{place}_roundings": [(one.steps, one.scale, one.low, one.high) for one in found]
+        for place, found in (
+            ("score", spec.roundings.scores),
+            ("masked", spec.roundings.masked),
+            ("weight", spec.roundings.weights),
+        )
+    }
     return _kernels.Attention(
-        **_heads(spec, sequences, tokens[0], channels), key_tokens=tokens[1], head_scales=spec.head_scales, mask=mask,
-        layout=layout, isa=isa,
+        **_heads(spec, sequences, tokens[0], channels), **roundings, key_tokens=tokens[1],
+        head_scales=spec.head_scales, mask=mask, layout=layout, isa=isa,
     )  # fmt: skip
 
 
