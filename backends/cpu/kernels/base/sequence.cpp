@@ -100,6 +100,47 @@ bool Sequence::joins(std::size_t first, std::size_t step) const {
   return true;
 }
 
+Sequence Sequence::resized(std::int64_t rows,
+                           std::span<const std::pair<std::size_t, std::shared_ptr<const Op>>> replaced,
+                           std::vector<std::int64_t> array_sizes) const {
+  const auto require = [](bool holds) {
+    if (!holds) throw std::invalid_argument("sequence: its tensors are not matrices of one number of rows");
+  };
+  require(!steps_.empty() && rows > 0);
+  const std::int64_t before = steps_.front().shape.n;
+  require(before > 0);
+  const std::int64_t blocks_before = ceil_div(before, kLanes);
+  const std::int64_t blocks = ceil_div(rows, kLanes);
+  // Blocks of all tensors lie one after the other: places are as many times as far from the first.
+  const auto moved = [&](Place place, Layout layout) {
+    if (place.array == Place::kScratch) {
+      require(layout == Layout::nchw_n16 && place.offset % blocks_before == 0);
+      place.offset = place.offset / blocks_before * blocks;
+    } else {
+      require(place.offset == 0);
+    }
+    return place;
+  };
+  std::vector<SequenceStep> steps = steps_;
+  for (SequenceStep& step : steps) {
+    require(step.shape.n == before && step.shape.h * step.shape.w == 1);
+    const Layout layout = step.op->output_layout();
+    step.in = moved(step.in, step.op->input_layout());
+    step.out = moved(step.out, layout);
+    for (Place* const other : {&step.second, &step.third}) {
+      if (other->array != Place::kNowhere) *other = moved(*other, layout);
+    }
+    require(step.mask.array != Place::kScratch && step.mask.offset == 0);
+    step.shape.n = rows;
+  }
+  for (const auto& [step, op] : replaced) {
+    require(step < steps.size() && op != nullptr);
+    steps[step].op = op;
+  }
+  require(scratch_size_ % blocks_before == 0);
+  return {std::move(steps), scratch_size_ / blocks_before * blocks, std::move(array_sizes)};
+}
+
 void Sequence::check(const Place& place, std::int64_t size, Layout layout) {
   const bool scratch = place.array == Place::kScratch;
   if (!scratch && (place.array < 0 || place.array >= static_cast<std::int64_t>(array_sizes_.size()))) {

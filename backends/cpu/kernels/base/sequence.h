@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -61,6 +62,12 @@ class Sequence {
   // `array_sizes`: floats that each of the caller's arrays must have. Throws std::invalid_argument for a tensor that
   // does not fit in its place.
   Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, std::vector<std::int64_t> array_sizes);
+
+  // The same for matrices of another number of rows, where all tensors are matrices of as many rows: in scratch memory
+  // in NCHWn16, or all of one of the caller's arrays, which have `array_sizes` floats then. Operators that depend on
+  // the number are replaced: step and operator. Throws std::invalid_argument for a sequence of other tensors.
+  Sequence resized(std::int64_t rows, std::span<const std::pair<std::size_t, std::shared_ptr<const Op>>> replaced,
+                   std::vector<std::int64_t> array_sizes) const;
 
   std::span<const SequenceStep> steps() const { return steps_; }
   std::span<const std::int64_t> array_sizes() const { return array_sizes_; }
