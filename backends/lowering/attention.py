@@ -6,7 +6,8 @@ queries, keys and values may come in any order of axes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.numbers import times_number
-from sift_onnx.backends.lowering.specs import Attention
+from sift_onnx.backends.lowering.specs import Attention, AttentionRoundings, Rounding
 
 __all__ = [
     "AttentionMatch",
@@ -37,6 +38,9 @@ _MOST_NODES = 24
 # What exporters put in the place of scores that do not count.
 _HIDDEN = -1e30
 _FLOAT = DType.FLOAT32.onnx_type
+# Integers that scores are quantized to.
+_BYTES = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+_ROUNDED = (*_BYTES, onnx.TensorProto.INT16, onnx.TensorProto.UINT16)
 
 
 class NoMatch(Exception):  # noqa: N818 - an answer, not an error
@@ -75,6 +79,8 @@ class _Scores:
         masks: what is added to the scores, and their sizes there.
         hidden: booleans that say which scores count, the number in the place of the others, and whether it is the other
             way round.
+        rounded: what quantizing leaves of scores before the mask, in the order of the graph, as multiples of ``scale``.
+        masked: likewise behind the mask, or of scores without one.
         is_reshaped: whether they have other axes in between.
         parted: sizes behind the last reshape.
         between: indices of the nodes between.
@@ -87,6 +93,8 @@ class _Scores:
     softcap: float = 0.0
     masks: list[tuple[str, Dims]] = field(default_factory=list)
     hidden: list[tuple[str, float, bool]] = field(default_factory=list)
+    rounded: list[Rounding] = field(default_factory=list)
+    masked: list[Rounding] = field(default_factory=list)
     is_reshaped: bool = False
     parted: Dims = ()
     between: list[int] = field(default_factory=list)
@@ -108,8 +116,10 @@ def _match(graph: GraphView, softmax: int) -> AttentionMatch | None:
 
 def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     found = scores_before(graph, softmax)
-    weighed, nan_to_zero, lower = weighed_behind(graph, softmax)
+    weighed, nan_to_zero, lower, of_weights = weighed_behind(graph, softmax)
     scored = found.product
+    if nan_to_zero and of_weights:
+        raise NoMatch
     if found.hidden or found.softcap or len(graph.nodes[scored].input) != 2 or len(graph.nodes[weighed].input) != 2:
         raise NoMatch
     nodes = {softmax, scored, weighed, *found.between, *lower}
@@ -135,7 +145,8 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
         raise NoMatch
     mask, repeats = joined
     scale = found.scale * of_queries * of_keys
-    spec = Attention(heads, depth, value_depth, scale, nan_to_zero, repeats, found.head_scales)
+    roundings = AttentionRoundings(tuple(found.rounded), tuple(found.masked), tuple(of_weights))
+    spec = Attention(heads, depth, value_depth, scale, nan_to_zero, repeats, found.head_scales, roundings)
     return AttentionMatch(spec, (queries, keys, values), mask, softmax, tuple(sorted(nodes)))
 
 
@@ -186,7 +197,48 @@ def scores_before(graph: GraphView, softmax: int) -> _Scores:
             found.product = index
             return found
         found.between.append(index)
+        if is_standard_op(node, "DequantizeLinear"):
+            quantizer, rounding = _rounding(graph, index)
+            if found.softcap or found.head_scales or found.scale <= 0:
+                raise NoMatch
+            own = replace(rounding, steps=rounding.steps / found.scale, scale=rounding.scale * found.scale)
+            (found.rounded if found.masks else found.masked).insert(0, own)
+            found.between.append(quantizer)
+            name = graph.nodes[quantizer].input[0]
+            continue
         name = _before(graph, index, found)
+
+
+def _is_of_bytes(graph: GraphView, softmax: int) -> bool:
+    """Whether the operand is dequantized bytes."""
+    maker = graph.producers.get(graph.nodes[softmax].input[0])
+    if maker is None or not is_standard_op(graph.nodes[maker], "DequantizeLinear"):
+        return False
+    return graph.elem_type(graph.nodes[maker].input[0]) in _BYTES
+
+
+def _rounding(graph: GraphView, index: int) -> tuple[int, Rounding]:
+    """Of a DequantizeLinear: the QuantizeLinear of the same scale before it, and what both leave of a number."""
+    node = graph.nodes[index]
+    quantizer = graph.producers.get(node.input[0], -1)
+    if quantizer < 0 or not is_standard_op(graph.nodes[quantizer], "QuantizeLinear"):
+        raise NoMatch
+    kind = graph.elem_type(node.input[0])
+    if kind not in _ROUNDED:
+        raise NoMatch
+    limits = np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    found = []
+    for own in (graph.nodes[quantizer], node):
+        scale = graph.values_of(own.input[1])
+        has_zero = len(own.input) > 2 and own.input[2]
+        zero = graph.values_of(own.input[2]) if has_zero else np.zeros(1, limits.dtype)
+        if scale is None or zero is None or scale.size != 1 or zero.size != 1 or scale.dtype != np.float32:
+            raise NoMatch
+        found.append((float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])))
+    (scale_of, zero_of), other = found
+    if other != found[0] or not (0 < scale_of < math.inf):
+        raise NoMatch
+    return quantizer, Rounding(1 / scale_of, scale_of, float(limits.min - zero_of), float(limits.max - zero_of))
 
 
 def _before(graph: GraphView, index: int, found: _Scores) -> str:
@@ -255,7 +307,7 @@ def _leads_to_product(graph: GraphView, name: str) -> bool:
         node = graph.nodes[index]
         if is_standard_op(node, "MatMul"):
             return True
-        if is_standard_op(node, "Reshape", "Tanh") or is_float_cast(graph, node):
+        if is_standard_op(node, "Reshape", "Tanh", "DequantizeLinear", "QuantizeLinear") or is_float_cast(graph, node):
             name = node.input[0]
         elif is_standard_op(node, "Where"):
             _, name = _replaced(graph, node)
@@ -277,8 +329,10 @@ def is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
     return is_standard_op(node, "Cast") and graph.elem_type(node.input[0]) == graph.elem_type(node.output[0]) == _FLOAT
 
 
-def weighed_behind(graph: GraphView, softmax: int, reshaped: bool = False) -> tuple[int, bool, list[int]]:
-    """The product of weights and values, whether NaN became zero before it, and the nodes between.
+def weighed_behind(
+    graph: GraphView, softmax: int, reshaped: bool = False
+) -> tuple[int, bool, list[int], list[Rounding]]:
+    """The product of weights and values, whether NaN became zero before it, the nodes between, and their roundings.
 
     Args:
         graph: the model.
@@ -299,12 +353,22 @@ def weighed_behind(graph: GraphView, softmax: int, reshaped: bool = False) -> tu
         between = [graph.producers[tested.output[0]], graph.producers[chosen.output[0]]]
         weights = chosen.output[0]
     index = graph.only_reader(weights)
+    roundings: list[Rounding] = []
     while index is not None and (
-        is_float_cast(graph, graph.nodes[index]) or (reshaped and is_standard_op(graph.nodes[index], "Reshape"))
+        is_float_cast(graph, graph.nodes[index])
+        or is_standard_op(graph.nodes[index], "QuantizeLinear", "DequantizeLinear")
+        or (reshaped and is_standard_op(graph.nodes[index], "Reshape"))
     ):
+        if is_standard_op(graph.nodes[index], "DequantizeLinear"):
+            rounding = _rounding(graph, index)[1]
+            is_of_bytes = graph.elem_type(graph.nodes[index].input[0]) in _BYTES and _is_of_bytes(graph, softmax)
+            if not roundings and is_of_bytes and rounding.steps >= 1:
+                # So does onnxruntime's QLinearSoftmax, of bytes from bytes.
+                rounding = replace(rounding, steps=float(math.floor(rounding.steps)))
+            roundings.append(rounding)
         between.append(index)
         weights = graph.nodes[index].output[0]
         index = graph.only_reader(weights)
     if index is None or graph.nodes[index].op_type != "MatMul" or graph.nodes[index].input[0] != weights:
         raise NoMatch
-    return index, nan_to_zero, between
+    return index, nan_to_zero, between, roundings

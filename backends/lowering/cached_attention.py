@@ -59,9 +59,9 @@ def find_cached_attentions(graph: GraphView) -> list[CachedMatch]:
 
 def _of_softmax(graph: GraphView, softmax: int) -> CachedMatch:
     found = scores_before(graph, softmax)
-    if found.head_scales:
+    weighed, nan_to_zero, lower, of_weights = weighed_behind(graph, softmax, reshaped=found.is_reshaped)
+    if found.head_scales or of_weights or found.rounded or found.masked:
         raise NoMatch
-    weighed, nan_to_zero, lower = weighed_behind(graph, softmax, reshaped=found.is_reshaped)
     scored = found.product
     nodes = {softmax, scored, weighed, *found.between, *lower}
     queries, of_queries = unscaled(graph, graph.nodes[scored].input[0], nodes)

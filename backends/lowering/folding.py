@@ -14,11 +14,30 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.operators.traits import DRAWING
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "dequantized"]
 
 Array = npt.NDArray[Any]
 # Larger ones are left to onnxruntime, which computes them when it loads the model.
 _MOST_ELEMENTS = 1 << 22
+
+
+def dequantized(node: onnx.NodeProto, stored: Array, scale: Array, zero: Array | None) -> Array | None:
+    """What a DequantizeLinear makes of constants, float32; None for scales of blocks, and for types of floats.
+
+    Args:
+        node: the DequantizeLinear.
+        stored: integers.
+        scale: one, or one for each position of an axis.
+        zero: zero points, likewise; None is zero.
+    """
+    if scale.dtype != np.float32 or scale.ndim > 1 or stored.dtype.kind not in "iu":
+        return None
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    shape = [-1 if i == axis % max(stored.ndim, 1) else 1 for i in range(stored.ndim)] if scale.size > 1 else []
+    centred = stored.astype(np.float32)
+    if zero is not None:
+        centred = centred - zero.astype(np.float32).reshape(shape)
+    return np.asarray(centred * scale.reshape(shape))
 
 
 class Folder:
@@ -82,6 +101,13 @@ class Folder:
         return found if found is not None else self._constant(name)
 
     def _compute(self, node: onnx.NodeProto) -> None:
+        if node.op_type == "DequantizeLinear":
+            # The reference evaluator has it from opset 19 on.
+            stored, scale, zero = (self._known(name) if name else None for name in (*node.input, "")[:3])
+            assert stored is not None
+            assert scale is not None
+            self._found[node.output[0]] = dequantized(node, stored, scale, zero)
+            return
         # Its import takes long, and few models need it.
         from onnx.reference import ReferenceEvaluator
 

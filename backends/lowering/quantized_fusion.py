@@ -1,7 +1,7 @@
 """Fusion where values are quantized: what reads dequantized bytes and is quantized again computes on the bytes.
 
-Nine rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
-it; that step goes once nothing reads its floats.
+Eleven rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize
+makes it; that step goes once nothing reads its floats.
 
 1. A layer of integers whose sole result is quantized makes bytes; a clip before that is a range of bytes.
 2. An activation, or one factor and one shift for all channels, of a dequantized value whose sole result is quantized
@@ -12,9 +12,12 @@ it; that step goes once nothing reads its floats.
 5. A table after a table is one table; one that only cuts off at both ends joins a layer or sum of bytes before it.
 6. A table that changes nothing is none.
 7. A sum of bytes joins the layer that makes one of its operands, if that is sole and not clamped.
-8. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
-9. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
-   moved as floats: those are views, and cost at most one copy.
+8. The maximum of a window after a layer of integers, of a sole result that is quantized, is that of bytes. Quantizing
+   keeps the order, so that it may come before: each float makes the byte that it would make behind.
+9. A sum of floats that is left joins a layer of integers that makes one of its operands, if that is sole.
+10. A number for each channel that is added to the sole bytes of a layer, before they get another scale, joins it.
+11. Bytes that are reshaped or transposed right before they are dequantized, or right after they were quantized, are
+    moved as floats: those are views, and cost at most one copy.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from sift_onnx.backends.lowering.specs import (
     ALL_BYTES,
     NO_ACTIVATION,
     Activation,
+    ByteShift,
     ByteTable,
     ChannelScale,
     Dequantize,
@@ -71,19 +75,25 @@ def _requantize(region: RegionSteps, step: Step) -> Merged:
     before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, QuantizedMatmul) or len(before.inputs) != 1:
         return None
-    layer = before.spec
-    clamp = _clamp(layer.activation, step.spec.y)
-    if clamp is None or layer.x_zero is None:
+    made = _quantized(before.spec, step.spec)
+    return None if made is None else merged(before, step, made)
+
+
+def _quantized(layer: QuantizedMatmul, after: Quantize) -> QuantizedMatmul | None:
+    """The layer that makes bytes of its floats, if it can."""
+    clamp = _clamp(layer.activation, after.y)
+    if clamp is None or layer.x_zero is None or layer.y is not None:
         return None
     bias = layer.bias
     if layer.shift is not None:
+        if layer.is_divided:
+            return None  # its floats have been rounded before the shift is added
         sums = np.rint(layer.shift.astype(np.float64) / layer.scale)
         sums += 0 if bias is None else bias
         if not (np.isfinite(sums).all() and sums.min() >= _INT32.min and sums.max() <= _INT32.max):
             return None
         bias = sums.astype(np.int32)
-    made = replace(layer, bias=bias, shift=None, activation=NO_ACTIVATION, y=step.spec.y, clamp=clamp)
-    return merged(before, step, made)
+    return replace(layer, bias=bias, shift=None, activation=NO_ACTIVATION, y=after.y, clamp=clamp)
 
 
 def _tabulate(region: RegionSteps, step: Step) -> Merged:
@@ -275,8 +285,25 @@ def _add_to_layer(region: RegionSteps, step: Step) -> Merged:
     return replace(made, inputs=(before.inputs[0], other)), gone
 
 
+def _pool_bytes(region: RegionSteps, step: Step) -> Merged:
+    """Rule 8: quantized before the maximum is taken."""
+    if not isinstance(step.spec, Quantize):
+        return None
+    before = region.sole_producer(step.inputs[0], step)
+    if before is None or not isinstance(before.spec, Pool) or before.spec.kind != "max" or before.dtype.is_bytes:
+        return None
+    layer = region.sole_producer(before.inputs[0], before)
+    # Of a layer that keeps floats, whose maxima are fewer to quantize.
+    if layer is None or not isinstance(layer.spec, QuantizedMatmul) or _quantized(layer.spec, step.spec) is None:
+        return None
+    made = f"{before.output}/bytes"
+    first = replace(step, inputs=before.inputs, output=made, view=before.view, result_view=before.view)
+    region.insert_before(before, first)
+    return _on_bytes(before, step, before.spec, (made,))
+
+
 def _add_floats(region: RegionSteps, step: Step) -> Merged:
-    """Rule 8."""
+    """Rule 9."""
     spec = step.spec
     if not isinstance(spec, Elementwise) or spec.kind != "add" or spec.broadcasts or spec.repeats:
         return None
@@ -299,8 +326,32 @@ def _add_floats(region: RegionSteps, step: Step) -> Merged:
     return replace(made, inputs=(before.inputs[0], other)), gone
 
 
+def _shift_bytes(region: RegionSteps, step: Step) -> Merged:
+    """Rule 10."""
+    found = _between(region, step)
+    if found is None:
+        return None
+    before, _, y = found
+    spec = before.spec
+    if not isinstance(spec, ChannelScale) or spec.slopes is not None or np.any(spec.scale != 1):
+        return None
+    reader = region.sole_producer(before.inputs[0], before)
+    layer = None if reader is None else region.sole_producer(reader.inputs[0], reader)
+    clamp = _clamp(spec.activation, y)
+    if reader is None or layer is None or clamp is None or not isinstance(layer.spec, QuantizedMatmul):
+        return None
+    own = layer.spec
+    if own.y is None or own.clamp != ALL_BYTES or own.added is not None or own.shifted is not None:
+        return None
+    shifted = ByteShift(own.y, spec.shift, y, clamp)
+    if not np.isfinite(shifted.rests).all() or len(spec.shift) != own.weights.rows:
+        return None
+    made, gone = merged(layer, step, replace(own, shifted=shifted))
+    return replace(made, nodes=(*made.nodes, *before.nodes, *reader.nodes)), [*gone, before, reader]
+
+
 def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
-    """Rule 9, of bytes that are dequantized."""
+    """Rule 11, of bytes that are dequantized."""
     if not isinstance(step.spec, Dequantize):
         return None
     chain: list[Step] = []
@@ -321,7 +372,7 @@ def _move_floats_behind(region: RegionSteps, step: Step) -> Merged:
 
 
 def _move_floats_before(region: RegionSteps, step: Step) -> Merged:
-    """Rule 9, of bytes that have been quantized."""
+    """Rule 11, of bytes that have been quantized."""
     if not _is_move(step):
         return None
     before = region.sole_producer(step.inputs[0], step)
@@ -349,6 +400,7 @@ def _of_floats(move: Step, operand: str, result: str) -> Step:
 
 
 QUANTIZED_RULES = (
+    _pool_bytes,
     _requantize,
     _tabulate,
     _add_bytes,
@@ -356,6 +408,7 @@ QUANTIZED_RULES = (
     _join_tables,
     _drop_identity,
     _add_to_layer,
+    _shift_bytes,
     _add_floats,
     _move_floats_behind,
     _move_floats_before,

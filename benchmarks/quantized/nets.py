@@ -153,7 +153,7 @@ NETWORKS: dict[str, tuple[Callable[[Net], onnx.ModelProto], tuple[int, ...], str
 
 
 def quantized(network: str, sparsity: float, is_block: bool, spelling: str, folder: Path) -> tuple[Path, Path]:
-    """Files of the network, as it is and quantized.
+    """Files of the network, as it is and quantized; those that the folder has already are taken as they are.
 
     Args:
         network: one of :data:`NETWORKS`.
@@ -164,8 +164,11 @@ def quantized(network: str, sparsity: float, is_block: bool, spelling: str, fold
         folder: of the files.
     """
     make, shape, _ = NETWORKS[network]
+    name = f"{network}-{'block-' if is_block else ''}{sparsity}"
+    floats, path = folder / f"{name}.onnx", folder / f"{name}-{spelling}.onnx"
+    if path.exists():
+        return floats, path
     model = make(Net(sparsity, is_block))
-    floats, path = folder / f"{network}-{sparsity}.onnx", folder / f"{network}-{sparsity}-{spelling}.onnx"
     onnx.save(model, floats)
     feeds = {"x": np.random.default_rng(1).standard_normal((1, *shape)).astype(np.float32)}
     if spelling == "integers":

@@ -45,8 +45,9 @@ def measure(network: str, given: argparse.Namespace) -> dict[str, Any]:
     feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
     options = CompileOptions(given.threads)
     with tempfile.TemporaryDirectory() as name:
-        _, own = quantized(network, given.sparsity, given.block, spelling, Path(name))
-        floats, dense = quantized(network, 0.0, False, spelling, Path(name))
+        folder = given.models or Path(name)
+        _, own = quantized(network, given.sparsity, given.block, spelling, folder)
+        floats, dense = quantized(network, 0.0, False, spelling, folder)
         ways = {
             OURS: CpuProgram(str(own), options),
             SAME_FILE: OnnxRuntimeProgram(str(own), options),
@@ -114,6 +115,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each way")
+    parser.add_argument("--models", type=Path, help="folder that keeps the models, which take long to make")
     parser.add_argument("--peer", action="store_true", help="DeepSparse as well, on the spelling `integers`")
     parser.add_argument("--results", type=Path, help="file of results that the rows are added to")
     given = parser.parse_args()

@@ -88,6 +88,34 @@ def tokens_net() -> onnx.ModelProto:
 
 
 @functools.cache
+def upsampled_net() -> onnx.ModelProto:
+    """A transposed convolution after a convolution; [n, 8, 5, 5] to [n, 8, 10, 10]."""
+    net = PrunedNet(opset=17)
+    x = net.op("Relu", net.conv(net.input("x", 2, 8, 5, 5, declared=["n", 8, 5, 5]), 8, 16, 3, name="before"))
+    net.output(net.op("ConvTranspose", x, net.weight(16, 8, 2, 2, name="up.weight"), strides=[2, 2], name="up"))
+    return net.model()
+
+
+@functools.cache
+def attention_net() -> onnx.ModelProto:
+    """Attention of four heads with a mask for all sequences; [n, 9, 32] to [n, 9, 32]."""
+    net = PrunedNet(opset=17)
+    x = net.input("x", 2, 9, 32, declared=["n", 9, 32])
+
+    def heads(name: str, order: list[int]) -> str:
+        y = net.op("Add", net.dense(x, 32, 32, name=name), net.constant(np.linspace(-1, 1, 32, dtype=np.float32)))
+        return str(net.op("Transpose", net.op("Reshape", y, net.constant(np.array([0, 9, 4, 8]))), perm=order))
+
+    scores = net.op("MatMul", heads("q", [0, 2, 1, 3]), heads("k", [0, 2, 3, 1]), name="scores")
+    scores = net.op("Mul", scores, net.constant(np.float32(8**-0.5)))
+    scores = net.op("Add", scores, net.constant(np.triu(np.full((9, 9), -4, np.float32), 1)))
+    y = net.op("MatMul", net.op("Softmax", scores, axis=-1), heads("v", [0, 2, 1, 3]))
+    y = net.op("Transpose", y, perm=[0, 2, 1, 3])
+    net.output(net.op("Reshape", y, net.constant(np.array([0, 9, 32]))))
+    return net.model()
+
+
+@functools.cache
 def gated_net() -> onnx.ModelProto:
     """x * sigmoid(x) after convolutions, branches that are split and joined, a resize; [n, 3, 8, 8] to 16 x 16."""
     net = PrunedNet(opset=17)
@@ -123,7 +151,7 @@ def inputs_of(model: onnx.ModelProto, batch: int, seed: int = 0, **sizes: int) -
 
 @functools.cache
 def static(net: str, spelling: str) -> onnx.ModelProto:
-    """``images``, ``tokens`` or ``gated`` by onnxruntime's static quantizer, in a spelling of :data:`STATIC`."""
+    """One of the nets by onnxruntime's static quantizer, in a spelling of :data:`STATIC`."""
     model = _NETS[net]()
     settings = STATIC[spelling]
     return _through_files(model, lambda own, path: quantize_static(own, path, _Batches(model, 1), **settings))
@@ -149,6 +177,24 @@ def quantized_in_the_graph(model: onnx.ModelProto) -> onnx.ModelProto:
             nodes.append(quantized)
             node.input[0] = quantized.output[0]
         nodes.append(node)
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
+def within_seven_bits(model: onnx.ModelProto) -> onnx.ModelProto:
+    """With Clip behind each QuantizeLinear of uint8, as torch exports activations of 7 bits."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    bounds = [onnx.numpy_helper.from_array(np.uint8(value), f"bound {value}") for value in (0, 127)]
+    made.graph.initializer.extend(bounds)
+    nodes = []
+    for node in made.graph.node:
+        nodes.append(node)
+        if node.op_type == "QuantizeLinear":
+            name = node.output[0]
+            node.output[0] = f"{name}.8"
+            nodes.append(onnx.helper.make_node("Clip", [node.output[0], *(bound.name for bound in bounds)], [name]))
     del made.graph.node[:]
     made.graph.node.extend(nodes)
     return made
@@ -193,14 +239,17 @@ def _through_files(model: onnx.ModelProto, quantize: Any) -> onnx.ModelProto:
         return onnx.load(made)
 
 
-_NETS = {"images": images_net, "tokens": tokens_net, "gated": gated_net}
+_NETS = {
+    "images": images_net, "tokens": tokens_net, "gated": gated_net, "attention": attention_net,
+    "upsampled": upsampled_net,
+}  # fmt: skip
 
 
-def integer_net(zero: int = 128, span: int = 100, is_pooled: bool = False) -> onnx.ModelProto:
+def integer_net(zero: int = 128, span: int = 100, is_pooled: bool = False, has_head: bool = True) -> onnx.ModelProto:
     """As Neural Magic's exporter writes it: ConvInteger, int32 bias, Cast, Mul; a pruned weight is the zero point.
 
     [n, 8, 10, 10] to [n, 6]. Weights are ``zero``, or up to ``span`` from it; ``is_pooled`` has the maximum of windows
-    between two layers.
+    between two layers. Without a head, the result is that of the convolutions.
     """
     rng = np.random.default_rng(0)
     net = Net(opset=13)
@@ -230,6 +279,9 @@ def integer_net(zero: int = 128, span: int = 100, is_pooled: bool = False) -> on
     if is_pooled:
         y = net.op("MaxPool", y, kernel_shape=[3, 3], pads=[1] * 4)
     y = layer(y, "ConvInteger", 0.05, 0, 16, 16, 1, 1, name="c")
+    if not has_head:
+        net.output(y)
+        return net.model()
     x = net.op("Relu", net.op("Add", y, x))
     x = net.op("Flatten", net.op("GlobalAveragePool", x))
     net.output(layer(x, "MatMulInteger", 0.02, 0, 16, 6, name="head"))

@@ -65,6 +65,10 @@ def _value(step: Step, operands: list[Any]) -> Any:
             return _dynamic(x)
         case QuantizedMatmul():
             made = _layer(spec, x, operands[1] if spec.is_added else np.float32(0))
+            if spec.shifted is not None:
+                shape = (-1, 1, 1) if step.view == "image" else (-1,)
+                rests = spec.shifted.rests.reshape(shape)
+                return np.clip(np.rint(made * spec.shifted.factor + rests), *spec.shifted.clamp).astype(np.uint8)
             return made if spec.added is None else _added(spec.added, made, operands[1])
         case QuantizedAdd():
             return _added(spec, x, operands[1])
@@ -135,8 +139,11 @@ def _layer(spec: QuantizedMatmul, x: Any, added: Array | np.float32) -> Array:
     if spec.y is None:
         shift = np.float32(0) if spec.shift is None else spec.shift.reshape(shape)
         return function_values(spec.activation, sums * scale.reshape(shape) + shift + added)
-    factor = (scale / np.float32(spec.y.scale)).reshape(shape)
-    rounded = np.rint(sums * factor) + np.float32(spec.y.zero)
+    if spec.is_divided:
+        scaled = sums * scale.reshape(shape) / np.float32(spec.y.scale)
+    else:
+        scaled = sums * (scale / np.float32(spec.y.scale)).reshape(shape)
+    rounded = np.rint(scaled) + np.float32(spec.y.zero)
     return np.clip(np.clip(rounded, 0, HIGHEST), *spec.clamp).astype(np.uint8)
 
 

@@ -166,9 +166,16 @@ def build_attention(
     """
     if mask is not None:
         mask = _mask_sizes(spec, mask, (sequences, spec.heads, tokens, tokens))
-    return _kernels.Attention(
-        **_heads(spec, sequences, tokens, channels), head_scales=spec.head_scales, mask=mask, layout=layout, isa=isa
-    )
+    roundings: dict[str, Any] = {
+        f"{place}_roundings": [(one.steps, one.scale, one.low, one.high) for one in found]
+        for place, found in (
+            ("score", spec.roundings.scores),
+            ("masked", spec.roundings.masked),
+            ("weight", spec.roundings.weights),
+        )
+    }
+    heads = _heads(spec, sequences, tokens, channels)
+    return _kernels.Attention(**heads, **roundings, head_scales=spec.head_scales, mask=mask, layout=layout, isa=isa)
 
 
 def build_cached_attention(

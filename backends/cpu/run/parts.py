@@ -132,13 +132,15 @@ class Parts:
         ]
         return plan_estimate(sum(regions, Estimate(0.0, 0.0)), len(regions), len(shapes) - len(regions), rates)
 
-    def run_shaped(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[Shapes]]:
+    def run_shaped(
+        self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING
+    ) -> tuple[dict[str, Array], list[Shapes]]:
         """As :meth:`run`, and the sizes of what each part read, by name."""
         values = dict(feeds)
         shapes = []
         for part in self._parts:
             shapes.append({name: values[name].shape for name in part.inputs})
-            part.run(values)
+            part.run(values, None, into)
             for name in part.dead:
                 del values[name]
         return {name: values[name] for name in self.outputs}, shapes

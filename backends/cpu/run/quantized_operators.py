@@ -79,10 +79,14 @@ def _layer(spec: QuantizedMatmul, layout: Layout, weights: _kernels.QuadWeights,
             high=high, layout=layout, isa=isa, **window,
         )  # fmt: skip
     assert spec.x_zero is not None  # dynamic ones make floats
+    divisor = spec.y.scale if spec.is_divided else 1.0
+    multipliers = spec.scale if spec.is_divided else spec.scale / np.float32(spec.y.scale)
     return _kernels.QuantizedConv(
-        weights, spec.bias, spec.scale / np.float32(spec.y.scale), input_zero_point=spec.x_zero,
-        zero_point=spec.y.zero, range=spec.clamp if spec.added is None else spec.added.clamp,
-        addition=None if spec.added is None else _addition(spec.added), isa=isa, **window,
+        weights, spec.bias, multipliers, input_zero_point=spec.x_zero, zero_point=spec.y.zero, divisor=divisor,
+        range=(spec.added or spec.shifted or spec).clamp,
+        addition=None if spec.added is None else _addition(spec.added),
+        channel_addition=None if spec.shifted is None else (spec.shifted.factor, spec.shifted.rests),
+        isa=isa, **window,
     )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ class RegionOperators:
 
     def release(self) -> None:
         """Release weights that every operator has packed in a run: packed and unpacked, they take twice the memory."""
-        before = len(self._weights)
+        before = len(self._unpacked)
         for step in tuple(self._unpacked):
             ops = self._packing(step)
             if isinstance(self._region.steps[step].spec, QuantizedMatmul):
@@ -92,7 +92,8 @@ class RegionOperators:
             elif ops and all(op.release_source() for op in ops):
                 self._unpacked.discard(step)
                 self._weights.pop(step, None)
-        if len(self._weights) < before:
+        if len(self._unpacked) < before:
+            # Of a product that few rows came to, the form for many rows is gone as well.
             _kernels.trim_memory()
 
     def _built(self, index: int, layout: Layout) -> _kernels.Op:

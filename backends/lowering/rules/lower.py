@@ -93,9 +93,9 @@ _RULES.add_table({
     "GroupQueryAttention": decoding.group_query_attention,
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), decoding.skip_normalization),
 }, MICROSOFT)  # fmt: skip
-# What takes bytes as it takes floats: it moves them, or takes the largest.
+# What takes bytes as it takes floats: it moves them, takes the largest, or cuts them off.
 _OF_BYTES = frozenset({
-    "Concat", "Flatten", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Transpose",
+    "Clip", "Concat", "Flatten", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Transpose",
     "Unsqueeze",
 })  # fmt: skip
 
@@ -136,7 +136,7 @@ def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]
     kind = node.graph.elem_type(node.input(0))
     if all(kind != dtype.onnx_type for dtype in QUANTIZED):
         return ()
-    made = rule(replace(node, types=QUANTIZED))
+    made = quantize.clipped_bytes(node) if node.op == "Clip" else rule(replace(node, types=QUANTIZED))
     steps = made if isinstance(made, tuple) else (made,)
     if any(isinstance(step.spec, LinearResize) for step in steps):
         raise NotLowered("no kernel interpolates bytes")

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from sift_onnx.backends.lowering.byte_chains import ByteFunction, values_made
 from sift_onnx.backends.lowering.byte_functions import function_values
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.quantization import Quantization
+from sift_onnx.backends.lowering.quantization import HIGHEST, Quantization
 from sift_onnx.backends.lowering.rules.pooling import pool
 from sift_onnx.backends.lowering.rules.quantized_layers import (
     Integers,
@@ -23,6 +24,7 @@ from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLower
 from sift_onnx.backends.lowering.specs import (
     Activation,
     ByteTable,
+    ChannelCombine,
     Dequantize,
     Elementwise,
     Joined,
@@ -36,6 +38,7 @@ from sift_onnx.backends.lowering.specs import (
 
 __all__ = [
     "byte_function",
+    "clipped_bytes",
     "dequantize",
     "quantize",
     "quantized_activation",
@@ -100,16 +103,26 @@ def quantized_add(node: NodeView) -> Step:
 
 
 def quantized_product(node: NodeView) -> tuple[Step, ...]:
-    """QLinearMul, in floats: fused where both operands are functions of the same bytes."""
+    """QLinearMul, in floats: fused where both operands are functions of the same bytes.
+
+    One of them may have a value for each channel, as gates of squeeze and excitation have.
+    """
     a, b, y = (_quantization(node, first, first + 1) for first in (1, 4, 6))
-    whole = _of_two(node, QuantizedAdd(a, b, y), (0, 3))
+    gates = [other for image, other in ((0, 3), (3, 0)) if _has_value_per_channel(node, other, image)]
+    if gates:
+        view = _image_of_two(node)
+        spec: Spec = ChannelCombine("multiply")
+        operands = [(a, node.input(0)), (b, node.input(3))][:: -1 if gates == [0] else 1]
+    else:
+        whole = _of_two(node, QuantizedAdd(a, b, y), (0, 3))
+        view, spec = whole.view, Elementwise("multiply")
+        operands = list(zip((a, b), whole.inputs, strict=True))
     names = [f"{node.output}/{part}" for part in ("a", "b", "product")]
-    view = whole.view
     steps = [
         Step(Dequantize(x), (name,), made, view, view, (node.index,), dtype=DType.UINT8)
-        for x, name, made in zip((a, b), whole.inputs, names, strict=False)
+        for (x, name), made in zip(operands, names, strict=False)
     ]
-    product = Step(Elementwise("multiply"), tuple(names[:2]), names[2], view, view, (node.index,))
+    product = Step(spec, tuple(names[:2]), names[2], view, view, (node.index,))
     last = Step(Quantize(y), (names[2],), node.output, view, view, (node.index,), result_dtype=DType.UINT8)
     return (*steps, product, last)
 
@@ -144,6 +157,22 @@ def byte_function(node: NodeView, found: ByteFunction) -> Step:
     view = node.bytes_view(operand)
     return Step(ByteTable(y.bytes_of(values)), (operand,), node.output, view, view, found.nodes, dtype=DType.UINT8,
                 result_dtype=DType.UINT8)  # fmt: skip
+
+
+def clipped_bytes(node: NodeView) -> Step:
+    """Clip of bytes, by which torch keeps quantized values within 7 bits: a table that joins what makes them."""
+    shift = -int(np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(node.graph.elem_type(node.input(0)))).min)
+    ends = [0, HIGHEST]
+    for end in range(2):
+        if not node.input(1 + end):
+            continue
+        bound = node.array(1 + end)
+        if bound is None or bound.size != 1:
+            raise NotLowered("its bounds are computed during the run")
+        ends[end] = int(bound.reshape(-1)[0]) + shift
+    low, high = ends
+    table = ByteTable(np.arange(HIGHEST + 1).clip(low, high).astype(np.uint8))
+    return _of_bytes(node, table, node.bytes_view(node.input(0)))
 
 
 def quantized_activation(node: NodeView) -> Step:
@@ -193,6 +222,19 @@ def _quantization(node: NodeView, scale: int, zero: int, of: str = "") -> Quanti
 
 def _of_bytes(node: NodeView, spec: Spec, view: View) -> Step:
     return replace(node.step(spec, view), dtype=DType.UINT8, result_dtype=DType.UINT8)
+
+
+def _has_value_per_channel(node: NodeView, position: int, image: int) -> bool:
+    """Whether an operand has one position of each image of the other one, and neither is a constant."""
+    if node.constant(position) is not None or node.constant(image) is not None:
+        return False
+    dims, whole = node.dims(position), node.dims(image)
+    return len(whole) == 4 and dims != whole and dims == (*whole[:2], 1, 1)
+
+
+def _image_of_two(node: NodeView) -> View:
+    node.bytes_view(node.input(3), "image")
+    return node.bytes_view(node.input(0), "image")
 
 
 def _of_two(node: NodeView, spec: Spec, positions: tuple[int, int]) -> Step:

@@ -11,6 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.folding import dequantized
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.integer_layers import IntegerMatch
 from sift_onnx.backends.lowering.quantization import IntegerMatrix, Quantization
@@ -92,7 +93,7 @@ def fold_dequantized(node: NodeView) -> None:
     graph = node.graph
     names = list(node.proto.input)
     if is_standard_op(node.proto, "Conv", "ConvTranspose", "Gemm", "MatMul"):
-        if _dequantizer(graph, node.input(0), is_constant=False) is not None:
+        if node.op != "ConvTranspose" and _dequantizer(graph, node.input(0), is_constant=False) is not None:
             return
         # Products of floats take integers as they are.
         names = names[1:] if "Conv" in node.op else names[2:]
@@ -101,17 +102,11 @@ def fold_dequantized(node: NodeView) -> None:
         if reader is None or name in graph.constants:
             continue
         stored, scale, zero = (graph.values_of(part) if part else None for part in (*reader.input, "")[:3])
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in reader.attribute}
-        if stored is None or scale is None or scale.dtype != np.float32 or scale.ndim > 1 or stored.size > _MOST_FOLDED:
+        if stored is None or scale is None or stored.size > _MOST_FOLDED or (reader.input[2:] and zero is None):
             continue
-        if reader.input[2:] and zero is None:
+        values = dequantized(reader, stored, scale, zero)
+        if values is None:
             continue
-        axis = int(attributes.get("axis", 1))
-        shape = [-1 if i == axis % max(stored.ndim, 1) else 1 for i in range(stored.ndim)] if scale.size > 1 else []
-        centred = stored.astype(np.float32)
-        if zero is not None:
-            centred = centred - zero.astype(np.float32).reshape(shape)
-        values = centred * scale.astype(np.float32).reshape(shape)
         graph.constants[name] = gs.Constant(name, np.ascontiguousarray(values))
 
 
@@ -134,7 +129,7 @@ def integer_layer(node: NodeView, found: IntegerMatch) -> Step:
     rows = spec.weights.rows
     bias = None if found.bias is None else np.array(np.broadcast_to(found.bias, (rows,)), np.int32)
     shift = None if found.shift is None else channel_vector(found.shift, rows)
-    spec = replace(spec, x_zero=x_zero, bias=bias, shift=shift)
+    spec = replace(spec, x_zero=x_zero, bias=bias, shift=shift, is_divided=True)
     output = node.graph.nodes[found.nodes[-1]].output[0]
     nodes = (found.layer, *(index for index in found.nodes if index != found.layer))
     dtype = DType.FLOAT32 if found.is_dynamic else DType.UINT8

@@ -1,7 +1,7 @@
 """What operators compute, whatever layout or kernel a back end chooses: one frozen dataclass per operator."""
 
 from sift_onnx.backends.lowering.specs.activations import NO_ACTIVATION, RELU, Activation
-from sift_onnx.backends.lowering.specs.attention import Attention
+from sift_onnx.backends.lowering.specs.attention import Attention, AttentionRoundings, Rounding
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
 from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
@@ -10,6 +10,7 @@ from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization,
 from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
 from sift_onnx.backends.lowering.specs.quantized import (
     ALL_BYTES,
+    ByteShift,
     ByteTable,
     Dequantize,
     DynamicQuantize,
@@ -30,6 +31,8 @@ __all__ = [
     "RELU",
     "Activation",
     "Attention",
+    "AttentionRoundings",
+    "ByteShift",
     "ByteTable",
     "CacheNames",
     "CachedAttention",
@@ -66,6 +69,7 @@ __all__ = [
     "Repeated",
     "Reshaped",
     "Rotated",
+    "Rounding",
     "Sliced",
     "Spec",
     "TableRows",

@@ -4,7 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Attention"]
+__all__ = ["NO_ROUNDINGS", "Attention", "AttentionRoundings", "Rounding"]
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What quantizing and dequantizing leaves of a number x: ``scale * clip(round(x * steps), low, high)``."""
+
+    steps: float
+    scale: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AttentionRoundings:
+    """Where a quantized model rounds within attention.
+
+    Attributes:
+        scores: before the mask, one after the other.
+        masked: before the softmax, likewise.
+        weights: behind the softmax, likewise.
+    """
+
+    scores: tuple[Rounding, ...] = ()
+    masked: tuple[Rounding, ...] = ()
+    weights: tuple[Rounding, ...] = ()
+
+
+NO_ROUNDINGS = AttentionRoundings()
 
 
 @dataclass(frozen=True)
@@ -22,6 +50,7 @@ class Attention:
         head_scales: of those of each head, besides; none are ones.
         nan_to_zero: whether a token whose weights are NaN, since it attends to nothing, gets zeros.
         repeats_mask: whether sequences take the masks in turn, as windows of one image after the other do.
+        roundings: of scores and weights.
     """
 
     heads: int
@@ -31,3 +60,4 @@ class Attention:
     nan_to_zero: bool = False
     repeats_mask: bool = False
     head_scales: tuple[float, ...] = ()
+    roundings: AttentionRoundings = NO_ROUNDINGS

@@ -2,7 +2,9 @@
 
 Sums of a layer are 32-bit integers: ``sum = bias + Σ (x - x_zero) * weight``, and a sum stands for ``scale * sum``.
 A layer's result is either a float, ``activation(scale * sum + shift)``, or bytes,
-``clamp(round(sum * (scale / y.scale)) + y.zero)``, rounded half to even, as onnxruntime's QLinearConv has it.
+``clamp(round(sum * (scale / y.scale)) + y.zero)``, rounded half to even, as onnxruntime's QLinearConv has it. Where the
+model makes floats of sums and quantizes those, that is ``clamp(round(scale * sum / y.scale) + y.zero)``, and the float
+is rounded too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from sift_onnx.backends.lowering.weights import Floats
 
 __all__ = [
     "ALL_BYTES",
+    "ByteShift",
     "ByteTable",
     "Dequantize",
     "DynamicQuantize",
@@ -63,6 +66,34 @@ class QuantizedAdd:
 
 
 @dataclass(frozen=True)
+class ByteShift:
+    """Bytes of a + shift, a number for each channel.
+
+    Attributes:
+        a: of the operand.
+        shift: [channels].
+        y: of the result.
+        clamp: lowest and highest byte of the result.
+    """
+
+    a: Quantization
+    shift: Floats = field(repr=False)
+    y: Quantization
+    clamp: Pair = ALL_BYTES
+
+    @property
+    def factor(self) -> float:
+        """What a byte is multiplied by, before :attr:`rests` are added."""
+        return float(np.float32(self.a.scale) / np.float32(self.y.scale))
+
+    @property
+    def rests(self) -> Floats:
+        """What else a byte of the result is the rounded sum of, [channels]."""
+        shifts = self.shift.astype(np.float64) / self.y.scale
+        return (shifts + self.y.zero - self.factor * self.a.zero).astype(np.float32)
+
+
+@dataclass(frozen=True)
 class QuantizedMatmul:
     """x @ weights.T, x [..., columns]; see the head of the file.
 
@@ -75,8 +106,10 @@ class QuantizedMatmul:
         is_added: whether a second operand, of floats, is added to a float result before its activation.
         activation: of a float result.
         y: of a result of bytes; None makes floats.
+        is_divided: whether the model makes floats of sums, by nodes after ConvInteger or MatMulInteger.
         clamp: lowest and highest byte of the result.
         added: sum of the result, which is not clamped then, and a second operand of bytes.
+        shifted: what becomes of the result, which is not clamped then.
     """
 
     weights: IntegerMatrix
@@ -87,8 +120,10 @@ class QuantizedMatmul:
     is_added: bool = False
     activation: Activation = NO_ACTIVATION
     y: Quantization | None = None
+    is_divided: bool = False
     clamp: Pair = ALL_BYTES
     added: QuantizedAdd | None = None
+    shifted: ByteShift | None = None
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,14 @@ def test_gates_joined_branches_and_resizing_are_on_bytes(spelling: str) -> None:
     assert_close(steps, model)
 
 
+def test_a_bias_that_is_added_to_the_bytes_of_a_product_joins_it() -> None:
+    model = static("tokens", "qdq")
+    steps = lowered(model)
+    layers = [step.spec for step in steps if isinstance(step.spec, QuantizedMatmul)]
+    assert [layer.shifted is not None for layer in layers] == [True, True, False]
+    assert_close(steps, model)
+
+
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic_quantization_makes_bytes_within_the_layer(per_channel: bool) -> None:
     model = dynamic("tokens", QuantType.QInt8, per_channel)
@@ -172,6 +180,14 @@ def test_layers_of_integers_with_bias_cast_and_scale_are_one_step_each() -> None
     # The sum of the residual branch is made where its layer's result is stored.
     assert [step.spec.is_added for step in steps if isinstance(step.spec, QuantizedConv)] == [False, False, True]
     assert Elementwise not in kinds(steps)
+    assert_close(steps, model)
+
+
+def test_the_maximum_of_floats_that_are_quantized_is_one_of_bytes() -> None:
+    model = integer_net(is_pooled=True)
+    steps = lowered(model)
+    (pool,) = (step for step in steps if isinstance(step.spec, Pool))
+    assert pool.dtype.is_bytes
     assert_close(steps, model)
 
 

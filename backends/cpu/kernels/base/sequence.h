@@ -77,13 +77,16 @@ class Sequence {
  private:
   void check(const Place& place, std::int64_t size, Layout layout);
   void check_other(const Place& place, std::int64_t size, Layout layout);
+  void find_shared();
+  bool joins(std::size_t first, std::size_t step) const;
 
   std::vector<SequenceStep> steps_;
   std::int64_t scratch_size_;
   std::size_t cache_count_ = 0;  // steps whose operators take a cache
   std::vector<std::int64_t> array_sizes_;
-  std::vector<bool> writes_;    // by array
-  std::vector<Place> aligned_;  // in the caller's arrays
+  std::vector<bool> writes_;           // by array
+  std::vector<std::size_t> together_;  // by step: how many run together from this one on
+  std::vector<Place> aligned_;         // in the caller's arrays
 };
 
 }  // namespace sift::cpu

@@ -81,17 +81,25 @@ QuadProduct product_of(const QuadWeights& weights, const std::optional<SumsIn>& 
   return QuadProduct(weights, std::move(own), geometry, generated_of(algorithm), int8_kernels_of(isa));
 }
 
+using ChannelAdditionSpec = std::tuple<float, FloatsIn>;
+
 void init_quantized(QuantizedConv* self, const QuadWeights& weights, const std::optional<SumsIn>& bias,
-                    const FloatsIn& multipliers, int input_zero_point, int zero_point, const RangeSpec& range,
-                    const std::optional<AdditionSpec>& addition, const Pair& stride, const Pair& dilation,
-                    const Shape4& pads, const std::string& algorithm, const std::string& isa) {
+                    const FloatsIn& multipliers, int input_zero_point, int zero_point, float divisor,
+                    const RangeSpec& range, const std::optional<AdditionSpec>& addition,
+                    const std::optional<ChannelAdditionSpec>& channel_addition, const Pair& stride,
+                    const Pair& dilation, const Shape4& pads, const std::string& algorithm, const std::string& isa) {
   const std::uint8_t in_zero = byte_of(input_zero_point);
   const std::uint8_t zero = byte_of(zero_point);
   std::optional<ScaledAddition> added;
   if (addition) added = addition_of(*addition);
+  std::optional<ChannelAddition> of_channels;
+  if (channel_addition) {
+    const auto& [factor, rests] = *channel_addition;
+    of_channels = ChannelAddition{.factor = factor, .rests = {rests.data(), rests.data() + rests.size()}};
+  }
   const Unlocked unlocked;
   new (self) QuantizedConv(product_of(weights, bias, stride, dilation, pads, algorithm, isa), vector_of(multipliers),
-                           in_zero, zero, range_of(range), added);
+                           divisor, in_zero, zero, range_of(range), added, std::move(of_channels));
 }
 
 void init_dequantized(DequantizedConv* self, const QuadWeights& weights, const std::optional<SumsIn>& bias,
@@ -124,15 +132,21 @@ void bind_convolutions(nb::module_& module) {
   bind_stored_quads(weights);
 
   nb::class_<QuantizedConv, Op>(module, "QuantizedConv", "QLinearConv, QLinearMatMul and QGemm, on quads.")
-      .def("__init__", &init_quantized, "weights"_a, "bias"_a, "multipliers"_a, nb::kw_only(), "input_zero_point"_a,
-           "zero_point"_a, "range"_a = RangeSpec{0, 255}, "addition"_a = nb::none(), "stride"_a = Pair{1, 1},
-           "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "algorithm"_a = "auto", "isa"_a = "",
-           "The bias is int32 per row, or None. Multipliers are float32 input scale * weight scale / output scale, one "
-           "per row or one. Pads are (top, left, bottom, right), of the input's zero point. Results are clamped to the "
-           "range, (low, high). An addition ((scale, zero point) of this result, of the second operand, of the sum) "
-           "adds "
-           "the second operand as QLinearAdd does; the range is then the sum's, and zero_point must be this result's. "
-           "Algorithms: 'auto', 'generated' code, 'lists'.")
+      .def(
+          "__init__", &init_quantized, "weights"_a, "bias"_a, "multipliers"_a, nb::kw_only(), "input_zero_point"_a,
+          "zero_point"_a, "divisor"_a = 1.0F, "range"_a = RangeSpec{0, 255}, "addition"_a = nb::none(),
+          "channel_addition"_a = nb::none(), "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1},
+          "pads"_a = Shape4{0, 0, 0, 0}, "algorithm"_a = "auto", "isa"_a = "",
+          "The bias is int32 per row, or None. Multipliers are float32 input scale * weight scale / output scale, one "
+          "per row or one, without the output scale where that is the divisor: products and quotients are rounded "
+          "then, as "
+          "QuantizeLinear does with floats. Pads are (top, left, bottom, right), of the input's zero point. Results "
+          "are clamped to the "
+          "range, (low, high). An addition ((scale, zero point) of this result, of the second operand, of the sum) "
+          "adds "
+          "the second operand as QLinearAdd does; the range is then the sum's, and zero_point must be this result's. A "
+          "channel_addition (factor, float32 per row) makes bytes of byte * factor + number, in the range. "
+          "Algorithms: 'auto', 'generated' code, 'lists'.")
       .def_prop_ro(
           "algorithm", [](const QuantizedConv& conv) { return conv.product().is_generated() ? "generated" : "lists"; },
           "How rows are multiplied.");

@@ -1,13 +1,16 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/op.h"
 #include "base/thread_pool.h"
@@ -82,10 +85,20 @@ void init_cached_attention(CachedAttention* self, std::int64_t sequences, std::i
   new (self) CachedAttention(options, kernels_of(isa));
 }
 
+// Steps of a unit, scale, lowest and highest integer.
+using RoundingSpecs = std::vector<std::tuple<float, float, float, float>>;
+
+std::vector<Rounding> roundings_of(const RoundingSpecs& specs) {
+  std::vector<Rounding> roundings;
+  for (const auto& [steps, scale, low, high] : specs) roundings.push_back({steps, scale, low, high});
+  return roundings;
+}
+
 void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
                     std::int64_t depth, std::int64_t value_depth, float scale, const std::vector<float>& head_scales,
                     const Pair& queries, const Pair& keys, const Pair& values, const std::optional<Shape4>& mask,
-                    bool nan_to_zero, const std::string& layout, const std::string& isa) {
+                    bool nan_to_zero, const RoundingSpecs& score_roundings, const RoundingSpecs& masked_roundings,
+                    const RoundingSpecs& weight_roundings, const std::string& layout, const std::string& isa) {
   const auto channels_of = [](const Pair& pair) { return HeadChannels{std::get<0>(pair), std::get<1>(pair)}; };
   AttentionOptions options{.sequences = sequences,
                            .tokens = tokens,
@@ -99,6 +112,9 @@ void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens
                            .values = channels_of(values),
                            .mask = std::nullopt,
                            .nan_to_zero = nan_to_zero,
+                           .score_roundings = roundings_of(score_roundings),
+                           .masked_roundings = roundings_of(masked_roundings),
+                           .weight_roundings = roundings_of(weight_roundings),
                            .layout = named(kLayouts, layout, "layout")};
   if (mask) {
     const auto& [of_sequences, of_heads, of_queries, of_keys] = *mask;
@@ -246,11 +262,14 @@ void bind_ops(nb::module_& module) {
       .def(
           "__init__", &init_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "depth"_a, "value_depth"_a,
           "scale"_a, "head_scales"_a = std::vector<float>{}, "queries"_a, "keys"_a, "values"_a, "mask"_a = nb::none(),
-          "nan_to_zero"_a = false, "layout"_a = "images16", "isa"_a = "",
+          "nan_to_zero"_a = false, "score_roundings"_a = RoundingSpecs{}, "masked_roundings"_a = RoundingSpecs{},
+          "weight_roundings"_a = RoundingSpecs{}, "layout"_a = "images16", "isa"_a = "",
           "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
           "each with (channels, first channel of the first head). Scores are multiplied by `scale`, and by one of "
           "`head_scales` where there are any. The mask, of the sizes given, is added to the "
-          "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1.");
+          "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1. Scores are "
+          "rounded by (steps of a unit, scale, lowest and highest integer) before the mask, before the softmax and "
+          "behind it, as a quantized model rounds them.");
 
   nb::class_<CachedAttention, Op>(module, "CachedAttention", "Attention to a cache that new tokens are appended to.")
       .def(

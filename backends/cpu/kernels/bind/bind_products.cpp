@@ -234,8 +234,9 @@ void bind_products(nb::module_& module) {
       .def(
           "release_source", [](const DenseProduct&) { return true; }, "As that of Conv; there is no share to give up.");
 
-  nb::class_<PackedRows>(module, "PackedRows", "Weights of a matrix product, packed for any number of rows of x.")
-      .def(
+  nb::class_<PackedRows> rows(module, "PackedRows", "Weights of a matrix product, packed for any number of rows of x.");
+  bind_stored_rows(rows);
+  rows.def(
           "__init__",
           [](PackedRows* self, const SparseWeights& weights, const std::string& values,
              const std::optional<FloatsIn>& scales, std::int64_t group, const std::string& isa) {

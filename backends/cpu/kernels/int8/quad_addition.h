@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/op.h"
 #include "simd/int8/kernel_table.h"
@@ -25,6 +26,13 @@ struct ScaledAddition {
 
   // As onnxruntime computes it; throws std::invalid_argument for scales that are not positive and finite.
   QuadAddition factors() const;
+};
+
+// clamp(round(own factor + rests[channel])) of bytes: a number of each channel is added, and the sum gets another
+// scale.
+struct ChannelAddition {
+  float factor;
+  std::vector<float> rests;
 };
 
 }  // namespace sift::cpu

@@ -134,11 +134,13 @@ void QuadGlobalAverage::run(ThreadPool& pool, const Shape& shape, const float* i
     kernels_.requantize({.sums = sums,
                          .rows = kQuad,
                          .multipliers = multipliers,
+                         .divisor = 1,
                          .zero_point = static_cast<float>(out_.zero_point),
                          .low = 0,
                          .high = 255,
                          .addition = nullptr,
                          .other = nullptr,
+                         .rests = nullptr,
                          .out = to + (group * quad_count(shape) + quad) * kBlockBytes});
   });
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -111,10 +112,26 @@ void QuadProduct::pack(const QuadWeights& weights, std::optional<bool> generated
 void QuadProduct::pack_lists(const QuadWeights& weights) {
   const auto taps = static_cast<std::uint32_t>(weights.taps());
   const auto quads = static_cast<std::uint32_t>(weights.channel_quads());
-  starts_.assign(weights.starts().begin(), weights.starts().end());
-  quads_.assign(weights.quads().begin(), weights.quads().end());
-  columns_.reserve(quads_.size());
-  for (const std::uint32_t column : weights.columns()) columns_.push_back(column % taps * quads + column / taps);
+  const auto live = static_cast<std::size_t>(weights.live_quads());
+  starts_.reserve(static_cast<std::size_t>(rows_) + 1);
+  starts_.push_back(0);
+  quads_.reserve(live);
+  columns_.reserve(live);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows_); ++row) {
+    for (std::uint32_t i = weights.starts()[row]; i < weights.starts()[row + 1]; ++i) {
+      const std::uint32_t column = weights.columns()[i];
+      int rest[kQuad];
+      for (std::size_t k = 0; k < kQuad; ++k) rest[k] = static_cast<std::int8_t>(weights.quads()[i] >> (8 * k) & 0xff);
+      while (const std::uint32_t packed = take_quad(rest, kernels_.most_weight)) {
+        columns_.push_back(column % taps * quads + column / taps);
+        quads_.push_back(packed);
+      }
+    }
+    if (quads_.size() > std::numeric_limits<std::uint32_t>::max()) {
+      throw std::invalid_argument("quad product: too many quads");
+    }
+    starts_.push_back(static_cast<std::uint32_t>(quads_.size()));
+  }
 }
 
 void QuadProduct::pack_code(const QuadWeights& weights) {

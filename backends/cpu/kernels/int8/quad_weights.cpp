@@ -11,18 +11,17 @@ namespace {
 
 constexpr std::int64_t kMost = std::int64_t{1} << 31;
 
-// As much of four numbers as bytes hold; what is left of them stays.
-std::uint32_t take_quad(int (&numbers)[kQuad]) {
+}  // namespace
+
+std::uint32_t take_quad(std::span<int, kQuad> numbers, int most) {
   std::uint32_t packed = 0;
   for (std::size_t k = 0; k < kQuad; ++k) {
-    const int taken = std::clamp(numbers[k], -128, 127);
+    const int taken = std::clamp(numbers[k], -most, std::min(most, 127));
     numbers[k] -= taken;
     packed |= std::uint32_t{static_cast<std::uint8_t>(taken)} << (8 * k);
   }
   return packed;
 }
-
-}  // namespace
 
 QuadWeights::QuadWeights(std::int64_t rows, std::int64_t channels, std::int64_t kernel_h, std::int64_t kernel_w,
                          std::int64_t groups)
@@ -75,7 +74,7 @@ void QuadWeights::list(std::span<const Value> values) {
           if (channel >= 0 && channel < of_group) rest[k] = from[channel * taps() + tap];
           sum += static_cast<std::uint32_t>(rest[k]);
         }
-        while (const std::uint32_t packed = take_quad(rest)) {
+        while (const std::uint32_t packed = take_quad(rest, 128)) {
           columns_.push_back(static_cast<std::uint32_t>(quad * taps() + tap));
           quads_.push_back(packed);
         }

@@ -12,6 +12,9 @@
 
 namespace sift::cpu {
 
+// As much of four numbers as a quad of bytes in [-most, most] holds, up to those of s8; what is left of them stays.
+std::uint32_t take_quad(std::span<int, 4> numbers, int most);
+
 class QuadWeights {
  public:
   // values: minus their zero point, [rows][channels / groups][kernel_h][kernel_w]; rows of group g read the channels of

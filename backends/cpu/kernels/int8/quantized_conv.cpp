@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "int8/conversions.h"
+#include "int8/exact_quotients.h"
 #include "int8/positions.h"
 
 namespace sift::cpu {
@@ -24,25 +25,40 @@ std::vector<float> spread(std::vector<float> multipliers, std::int64_t rows) {
   return multipliers;
 }
 
-// Whether what becomes of any sum is below 2^31 before it is rounded, which generated code counts on.
-bool fit_words(const std::vector<float>& multipliers, const QuadAddition& addition) {
+// Whether generated code may make bytes of sums: it counts on what becomes of any sum being below 2^31 before it is
+// rounded.
+bool fit_code(const std::vector<float>& multipliers, float divisor, const QuadAddition& addition) {
   constexpr float kMostFactor = 0x1p20F;
-  const auto is_small = [](float multiplier) { return std::abs(multiplier) < 1; };
+  if (divisor != 1 && !divides_in_code(divisor)) return false;
+  const auto is_small = [&](float multiplier) { return std::abs(multiplier) < divisor; };
   return std::all_of(multipliers.begin(), multipliers.end(), is_small) && std::abs(addition.own_factor) < kMostFactor &&
          std::abs(addition.other_factor) < kMostFactor;
 }
 
 }  // namespace
 
-QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers, std::uint8_t input_zero_point,
-                             std::uint8_t zero_point, ByteRange range, std::optional<ScaledAddition> addition)
+QuantizedConv::QuantizedConv(QuadProduct product, std::vector<float> multipliers, float divisor,
+                             std::uint8_t input_zero_point, std::uint8_t zero_point, ByteRange range,
+                             std::optional<ScaledAddition> addition, std::optional<ChannelAddition> of_channels)
     : product_(std::move(product)),
       multipliers_(spread(std::move(multipliers), product_.rows())),
+      divisor_(divisor),
       input_zero_point_(input_zero_point),
       zero_point_(zero_point),
       range_(range),
-      addition_(addition),
-      fits_words_(fit_words(multipliers_, addition_ ? addition_->factors() : QuadAddition{})) {}
+      addition_(addition) {
+  check_scale(divisor);
+  factors_ = addition_ ? addition_->factors() : QuadAddition{};
+  float most = 0;
+  if (of_channels) {
+    if (addition_) throw std::invalid_argument("quantized conv: one addition, of bytes or of numbers");
+    rests_ = spread(std::move(of_channels->rests), product_.rows());
+    factors_.own_factor = of_channels->factor;
+    check_scale(factors_.own_factor);
+    for (const float rest : rests_) most = std::max(most, std::abs(rest));
+  }
+  fits_code_ = fit_code(multipliers_, divisor, factors_) && most < 0x1p30F;
+}
 
 OtherSizes QuantizedConv::other_sizes(const Shape& in) const {
   if (!addition_) return {};
@@ -51,36 +67,40 @@ OtherSizes QuantizedConv::other_sizes(const Shape& in) const {
 
 void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
   if (addition_ && others.second == nullptr) throw std::invalid_argument("quantized conv: nothing to add is given");
-  const QuadAddition addition = addition_ ? addition_->factors() : QuadAddition{};
-  const auto* const other = reinterpret_cast<const std::uint8_t*>(others.second);
+  const auto* const other = addition_ ? reinterpret_cast<const std::uint8_t*>(others.second) : nullptr;
   auto* const bytes = reinterpret_cast<std::uint8_t*>(out);
   const std::ptrdiff_t step = block_bytes(output_shape(shape));
   const auto zero_point = static_cast<float>(zero_point_);
+  const bool adds = addition_ || !rests_.empty();
   const auto requantize = [&](const QuadSums& sums) {
     const std::ptrdiff_t at = sums.block * step + sums.first_row / kQuad * kBlockBytes;
     product_.kernels().requantize({.sums = sums.sums,
                                    .rows = sums.rows,
                                    .multipliers = multipliers_.data() + sums.first_row,
+                                   .divisor = divisor_,
                                    .zero_point = zero_point,
                                    .low = static_cast<float>(range_.low),
                                    .high = static_cast<float>(range_.high),
-                                   .addition = addition_ ? &addition : nullptr,
-                                   .other = addition_ ? other + at : nullptr,
+                                   .addition = adds ? &factors_ : nullptr,
+                                   .other = other == nullptr ? nullptr : other + at,
+                                   .rests = rests_.empty() ? nullptr : rests_.data() + sums.first_row,
                                    .out = bytes + at});
   };
   // The same, for code that does it.
   const QuadOutput quads{.multipliers = multipliers_.data(),
+                         .divisor = divisor_,
                          .zero_point = zero_point_,
-                         .other = addition_ ? reinterpret_cast<const std::byte*>(other) : nullptr,
-                         .own_factor = addition.own_factor,
-                         .other_factor = addition.other_factor,
-                         .shift = addition.shift,
+                         .other = reinterpret_cast<const std::byte*>(other),
+                         .rests = rests_.empty() ? nullptr : rests_.data(),
+                         .own_factor = factors_.own_factor,
+                         .other_factor = factors_.other_factor,
+                         .shift = factors_.shift,
                          .low = range_.low,
                          .high = range_.high,
                          .out = reinterpret_cast<std::byte*>(out),
                          .block_bytes = step};
   product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), input_zero_point_, requantize,
-               fits_words_ ? &quads : nullptr);
+               fits_code_ ? &quads : nullptr);
 }
 
 DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,

@@ -17,13 +17,16 @@ struct ByteRange {
   std::uint8_t high = 255;
 };
 
-// clamp(round(multiplier sum) + zero_point), as onnxruntime's QLinearConv; with an addition, the second operand is
-// added as by QLinearAdd, and the range is that of the result.
+// clamp(round(multiplier sum / divisor) + zero_point); with a divisor of 1 as onnxruntime's QLinearConv, with another
+// one as QuantizeLinear after floats that ConvInteger and Mul make. With an addition, the second operand is added as by
+// QLinearAdd, or a number of each channel, and the range is that of the result.
 class QuantizedConv final : public Op {
  public:
-  // multipliers: input scale * weight scale / output scale, of each row or one for all.
-  QuantizedConv(QuadProduct product, std::vector<float> multipliers, std::uint8_t input_zero_point,
-                std::uint8_t zero_point, ByteRange range, std::optional<ScaledAddition> addition);
+  // multipliers: input scale * weight scale / output scale, of each row or one for all; without the last where that is
+  // the divisor.
+  QuantizedConv(QuadProduct product, std::vector<float> multipliers, float divisor, std::uint8_t input_zero_point,
+                std::uint8_t zero_point, ByteRange range, std::optional<ScaledAddition> addition,
+                std::optional<ChannelAddition> of_channels = std::nullopt);
 
   Shape output_shape(const Shape& in) const override { return product_.output_shape(in); }
   Layout input_layout() const override { return Layout::quads; }
@@ -36,11 +39,14 @@ class QuantizedConv final : public Op {
  private:
   QuadProduct product_;
   std::vector<float> multipliers_;
+  float divisor_;
   std::uint8_t input_zero_point_;
   std::uint8_t zero_point_;
   ByteRange range_;
   std::optional<ScaledAddition> addition_;
-  bool fits_words_;
+  std::vector<float> rests_;  // empty: none
+  QuadAddition factors_;
+  bool fits_code_;
 };
 
 // multiplier sum + bias, clamped: ConvInteger and MatMulInteger with what scales their result; with `adds`, a second

@@ -39,6 +39,8 @@ struct QuadBytes {
         own_factor(output.own_factor),
         other_factor(output.other_factor),
         shift(output.shift),
+        reciprocal(1 / output.divisor),
+        minus_divisor(-output.divisor),
         zero_words(output.zero_point * 0x00010001) {
     for (int i = 0; i < kBlockBytes; ++i) places[i] = static_cast<std::uint8_t>(i % 4 * 4 + i / 4 % 4);
     std::memset(low, output.low, sizeof(low));
@@ -56,6 +58,8 @@ struct QuadBytes {
   float own_factor = 0;
   float other_factor = 0;
   float shift = 0;
+  float reciprocal = 0;  // of the divisor
+  float minus_divisor = 0;
   std::int32_t zero_words = 0;
   std::int32_t one_byte = 0xff;
 };

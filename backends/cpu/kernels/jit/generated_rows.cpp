@@ -73,6 +73,11 @@ class Parts {
   std::int64_t count_;
 };
 
+QuadsAdded added_of(const QuadOutput& quads) {
+  if (quads.rests != nullptr) return QuadsAdded::numbers;
+  return quads.other != nullptr ? QuadsAdded::bytes : QuadsAdded::nothing;
+}
+
 }  // namespace
 
 void prepare_generated() { shared_code(); }
@@ -110,9 +115,10 @@ void rows_generated(const RowsArgs& args) {
       const bool is_direct = direct.out != nullptr && is_last;
       const bool to_quads = args.quads != nullptr && is_last && rows % 4 == 0;
       const SharedCode::Finish& finish = is_direct  ? shared.to_output(direct.non_temporal, direct.residual != nullptr)
-                                         : to_quads ? shared.to_quads(args.quads->other != nullptr)
+                                         : to_quads ? shared.to_quads(added_of(*args.quads), args.quads->divisor != 1)
                                                     : shared.to_sums();
       if (to_quads) call.multipliers = args.quads->multipliers + row;
+      if (to_quads && args.quads->rests != nullptr) call.residual = args.quads->rests + row;
       call.weights = reinterpret_cast<const std::byte*>(begin->weights) + kWeightReach;
       call.units = static_cast<std::uint64_t>(end - begin);
       call.body = begin->body;

@@ -5,7 +5,7 @@ namespace {
 
 using Finish = SharedCode::Finish;
 
-constexpr std::size_t kBytes = 32 << 10;
+constexpr std::size_t kBytes = 64 << 10;
 constexpr VectorRegister kLow = kFirstOperand;
 constexpr VectorRegister kHigh = kFirstOperand + 1;
 
@@ -28,7 +28,9 @@ Finish write_finish(HostEmitter& code, auto row_code) {
 }
 
 // Four rows become the bytes of a quad, from the last four to the first.
-Finish write_quads(HostEmitter& code, bool adds) {
+Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
+  const bool adds = added != QuadsAdded::nothing;
+  const bool adds_bytes = added == QuadsAdded::bytes;
   constexpr VectorRegister kPlaces = kFirstOperand;
   constexpr VectorRegister kZero = kFirstOperand + 1;  // or what is added before
   constexpr VectorRegister kOther = kFirstOperand + 2;
@@ -45,21 +47,31 @@ Finish write_quads(HostEmitter& code, bool adds) {
   for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
     finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
     const std::int32_t place = row / 4 * kBlockBytes;
-    if (adds) code.load(kOther, {Pointer::residual, place});
+    if (adds_bytes) code.load(kOther, {Pointer::residual, place});
     for (std::int32_t k = 0; k < 4; ++k) {
       const VectorRegister sums = row + k;
       code.to_floats(sums, sums);
       code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
+      if (divides) {
+        // A product with the reciprocal, and what it leaves over, which corrects it (int8/exact_quotients.h).
+        code.multiply(kAdded, sums, of_quads(offsetof(QuadBytes, reciprocal)));
+        code.multiply_add(sums, kAdded, of_quads(offsetof(QuadBytes, minus_divisor)));
+        code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadBytes, reciprocal)));
+      }
       if (adds) {
         code.max(sums, sums, of_quads(offsetof(QuadBytes, own_low)));
         code.min(sums, sums, of_quads(offsetof(QuadBytes, own_high)));
         code.add_float(sums, sums, of_quads(offsetof(QuadBytes, rounding)));
         code.add_float(sums, sums, of_quads(offsetof(QuadBytes, own_zero)));
-        const VectorRegister bytes = k == 0 ? kOther : kAdded;
-        if (k > 0) code.shift_right(kAdded, kOther, 8 * k);
-        if (k < 3) code.mask_ints(kAdded, bytes, of_quads(offsetof(QuadBytes, one_byte)));
-        code.to_floats(kAdded, kAdded);
-        code.multiply_then_add(kAdded, kZero, of_quads(offsetof(QuadBytes, other_factor)));
+        if (adds_bytes) {
+          const VectorRegister bytes = k == 0 ? kOther : kAdded;
+          if (k > 0) code.shift_right(kAdded, kOther, 8 * k);
+          if (k < 3) code.mask_ints(kAdded, bytes, of_quads(offsetof(QuadBytes, one_byte)));
+          code.to_floats(kAdded, kAdded);
+          code.multiply_then_add(kAdded, kZero, of_quads(offsetof(QuadBytes, other_factor)));
+        } else {
+          code.broadcast(kAdded, {Pointer::residual, sums * kWeightBytes});
+        }
         code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadBytes, own_factor)));
       }
       code.to_ints(sums, sums);
@@ -134,7 +146,11 @@ SharedCode::SharedCode() : memory_(kBytes) {
           });
     }
   }
-  for (const bool adds : {false, true}) to_quads_[adds] = write_quads(code, adds);
+  for (const QuadsAdded added : {QuadsAdded::nothing, QuadsAdded::bytes, QuadsAdded::numbers}) {
+    for (const bool divides : {false, true}) {
+      to_quads_[static_cast<std::size_t>(added)][divides] = write_quads(code, added, divides);
+    }
+  }
   memory_.seal(static_cast<std::size_t>(code.at() - memory_.begin()));
 }
 

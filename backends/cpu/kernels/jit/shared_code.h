@@ -10,6 +10,9 @@
 
 namespace sift::cpu {
 
+// What is added to bytes before they are stored: bytes, or a number of each row.
+enum class QuadsAdded : std::uint8_t { nothing, bytes, numbers };
+
 class SharedCode {
  public:
   using Enter = void (*)(const CodeCall*);
@@ -30,7 +33,9 @@ class SharedCode {
   const Finish& to_sums() const { return to_sums_; }
   const Finish& to_output(bool non_temporal, bool adds) const { return to_output_[non_temporal][adds]; }
   // For rows that are a multiple of 4.
-  const Finish& to_quads(bool adds) const { return to_quads_[adds]; }
+  const Finish& to_quads(QuadsAdded added, bool divides) const {
+    return to_quads_[static_cast<std::size_t>(added)][divides];
+  }
 
  private:
   CodeMemory memory_;
@@ -39,7 +44,7 @@ class SharedCode {
   Entries from_bias_{};
   Finish to_sums_{};
   Finish to_output_[2][2]{};
-  Finish to_quads_[2]{};
+  Finish to_quads_[3][2]{};
 };
 
 // That of the process, written when it is first asked for. Throws CodeMemoryError.

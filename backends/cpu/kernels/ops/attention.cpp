@@ -1,6 +1,8 @@
 #include "ops/attention.h"
 
 #include <algorithm>
+#include <cmath>
+#include <span>
 #include <stdexcept>
 
 #include "base/aligned_buffer.h"
@@ -42,6 +44,20 @@ void check_mask_size(std::int64_t size, std::int64_t full) {
   if (size != 1 && size != full) throw std::invalid_argument("attention: the mask does not fit the scores");
 }
 
+void check_roundings(std::span<const Rounding> roundings) {
+  constexpr float kMost = 0x1p22F;
+  for (const Rounding& rounding : roundings) {
+    for (const float factor : {rounding.steps, rounding.scale}) {
+      if (!(factor > 0) || !std::isfinite(factor)) {
+        throw std::invalid_argument("attention: steps and scale of a rounding must be positive and finite");
+      }
+    }
+    if (!(-kMost < rounding.low && rounding.low <= rounding.high && rounding.high < kMost)) {
+      throw std::invalid_argument("attention: bounds of a rounding must be in order and below 2**22");
+    }
+  }
+}
+
 }  // namespace
 
 Attention::Attention(const AttentionOptions& options, const KernelTable& kernels)
@@ -56,6 +72,9 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
   check_head_channels("attention", o.queries, o.heads, o.depth);
   check_head_channels("attention", o.keys, o.heads, o.depth);
   check_head_channels("attention", o.values, o.heads, o.value_depth);
+  for (const auto* roundings : {&o.score_roundings, &o.masked_roundings, &o.weight_roundings}) {
+    check_roundings(*roundings);
+  }
   // Counted, so that no product below runs over.
   element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, o.layout);
   element_count({o.sequences, o.heads, o.tokens, o.tokens}, Layout::nchw_n16);
@@ -186,6 +205,7 @@ void Attention::run_lanes(ThreadPool& pool, const float* queries, const float* k
         .nan_to_zero = o.nan_to_zero,
         .mask_by_query = o.mask && (o.mask->queries > 1 || o.mask->keys != o.tokens),
         .mask = o.mask ? tile_mask(mask, sequence, head, begin * kLanes - first_row, blocks) : nullptr,
+        .roundings = {.scores = o.score_roundings, .masked = o.masked_roundings, .weights = o.weight_roundings},
         .panel = floats(scratch.panel, o.depth * blocks * kLanes),
         .scores = floats(scratch.scores, ceil_div(end_key, kLanes) * blocks * kLanes * kLanes),
         .sums = floats(scratch.sums, o.value_depth * blocks * kLanes),

@@ -50,6 +50,10 @@ struct AttentionOptions {
   HeadChannels values;
   std::optional<MaskShape> mask;  // added to the scores
   bool nan_to_zero = false;       // what a token gets whose weights are NaN, since it attends to nothing
+  // See AttentionRoundings.
+  std::vector<Rounding> score_roundings;
+  std::vector<Rounding> masked_roundings;
+  std::vector<Rounding> weight_roundings;
   Layout layout = Layout::nchw_n16;
 };
 
@@ -59,7 +63,8 @@ struct AttentionOptions {
 class Attention final : public Op {
  public:
   // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), for heads that an operand
-  // has no channels for, and for a mask that does not fit the scores.
+  // has no channels for, for a mask that does not fit the scores, and for a rounding by no positive and finite steps
+  // and scale, or to bounds that are not in order or too large.
   Attention(const AttentionOptions& options, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;

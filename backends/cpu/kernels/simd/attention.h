@@ -77,6 +77,28 @@ void add_mask(const AttentionArgs& args) {
   }
 }
 
+// Rounds what is in `scores`, times `factors`.
+template <int Cols>
+void round_scores(const AttentionArgs& args, std::span<const Rounding> roundings, const Tile<1, Cols>* factors) {
+  // Adding this to a float of up to 22 bits, and taking it off again, leaves an integer: half to even.
+  constexpr float kRounding = 0x1.8p23F;
+  constexpr int kVecs = Tile<1, Cols>::kVecs;
+  float* const begin = args.scores + args.first_key * Cols * kBlock;
+  float* const end = args.scores + args.end_key * Cols * kBlock;
+  for (float* at = begin; at < end; at += Cols * kBlock) {
+#pragma GCC unroll 1
+    for (int v = 0; v < kVecs; ++v) {
+      Vec value = load(at + v * kVecLanes);
+      if (factors != nullptr) value *= factors->vec[v];
+      for (const Rounding& rounding : roundings) {
+        value = min(max(value * rounding.steps, splat(rounding.low)), splat(rounding.high));
+        value = (value + kRounding - kRounding) * rounding.scale;
+      }
+      store(at + v * kVecLanes, value);
+    }
+  }
+}
+
 // Turns scores into exp(score - greatest); the inverse of their sum is what is left to multiply with.
 template <int Cols>
 [[gnu::always_inline]] inline Tile<1, Cols> softmax(const AttentionArgs& args) {
@@ -162,8 +184,15 @@ template <int Cols>
 void attend_blocks(const AttentionArgs& args) {
   scale_queries<Cols>(args);
   score_keys<Cols>(args);
+  const AttentionRoundings& roundings = args.roundings;
+  if (!roundings.scores.empty()) round_scores<Cols>(args, roundings.scores, nullptr);
   if (args.mask != nullptr) add_mask<Cols>(args);
-  const Tile<1, Cols> factors = softmax<Cols>(args);
+  if (!roundings.masked.empty()) round_scores<Cols>(args, roundings.masked, nullptr);
+  Tile<1, Cols> factors = softmax<Cols>(args);
+  if (!roundings.weights.empty()) {
+    round_scores<Cols>(args, roundings.weights, &factors);
+    factors.fill(1);
+  }
   for (std::int64_t first = args.first_key; first < args.end_key; first += kKeysAtOnce) {
     const std::int64_t end = first + kKeysAtOnce < args.end_key ? first + kKeysAtOnce : args.end_key;
     std::int64_t channel = 0;

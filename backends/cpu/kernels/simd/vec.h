@@ -99,6 +99,14 @@ struct SomeWeights {
 #endif
 };
 inline Vec load(const void* at) { return *static_cast<const Vec*>(at); }
+// The same in a register, so that what uses it more than once loads it once.
+[[gnu::always_inline]] inline Vec loaded(const void* at) {
+  Vec value = load(at);
+#if defined(__AVX512F__)
+  __asm__("" : "+v"(value));
+#endif
+  return value;
+}
 inline void store(void* at, Vec value) { *static_cast<Vec*>(at) = value; }
 inline Vec load_unaligned(const float* at) { return *reinterpret_cast<const UnalignedVec*>(at); }
 inline void store_unaligned(float* at, Vec value) { *reinterpret_cast<UnalignedVec*>(at) = value; }

@@ -193,6 +193,8 @@ class Hostile(Sources):
             sequences=sequences, tokens=tokens, heads=heads, depth=depth, value_depth=value_depth,
             scale=self.rng.choice((1.0, 0.0, float("nan"))), queries=channels[0], keys=channels[1], values=channels[2],
             mask=mask, nan_to_zero=self.rng.random() < 0.5, layout=self.layout(), isa=self.rng.choice(ISAS),
+            score_roundings=[(2.0, self.rng.choice((0.5, 0.5, 0.0)), -3.0, 5.0)] * self.rng.choice((0, 0, 2)),
+            weight_roundings=[(2.0, 0.5, -3.0, self.rng.choice((5.0, 5.0, float("inf"))))] * self.rng.choice((0, 0, 1)),
         )  # fmt: skip
         self.other_sizes = [
             count_of((self.rows, channels[1][0], 1, 1), op.input_layout),

@@ -53,8 +53,9 @@ class HostileInt8(Sources):
         addition = tuple(self.quantization() for _ in range(3)) if self.rng.random() < 0.4 else None
         op = self.kernels.QuantizedConv(
             weights, bias, multipliers, input_zero_point=self.byte(), zero_point=self.byte(),
+            divisor=self.rng.choice((1.0, self.scale())),
             range=(self.rng.choice((0, self.byte())), self.rng.choice((255, self.byte()))), addition=addition,
-            **options,
+            channel_addition=self.rng.choice((None, None, None, (self.scale(), self.floats(rows)))), **options,
         )  # fmt: skip
         return op, channels * groups
 

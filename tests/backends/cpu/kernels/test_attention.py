@@ -119,6 +119,32 @@ def test_large_scores_do_not_overflow() -> None:
     np.testing.assert_allclose(found, attention(parted, parted, parted, 1.0, None), rtol=1e-4)
 
 
+def rounded(x: np.ndarray, steps: float, scale: float, low: float, high: float) -> np.ndarray:
+    return np.clip(np.rint(x * np.float32(steps)), low, high) * np.float32(scale)
+
+
+@pytest.mark.parametrize("isa", _kernels.supported_isas())
+@pytest.mark.parametrize("has_mask", [False, True])
+def test_scores_and_weights_that_are_rounded(isa: str, has_mask: bool) -> None:
+    rng = np.random.default_rng(1)
+    # Scores are exact, and so is what is rounded of them.
+    q, k, v = (rng.integers(-3, 4, (21, 6)).astype(np.float32) for _ in range(3))
+    mask = rng.integers(-2, 1, (1, 1, 21, 21)).astype(np.float32) if has_mask else None
+    of_scores, of_masked, of_weights = (1.4, 0.75, -9.0, 11.0), (1.6, 0.6, -20.0, 3.0), (251, 1 / 255, 0.0, 255.0)
+    op = _kernels.Attention(
+        sequences=1, tokens=21, heads=1, depth=6, value_depth=6, scale=0.25, queries=(6, 0), keys=(6, 0),
+        values=(6, 0), mask=None if mask is None else mask.shape, score_roundings=[of_scores],
+        masked_roundings=[of_masked], weight_roundings=[of_weights], layout="planes", isa=isa,
+    )  # fmt: skip
+    images = [x[:, :, None, None] for x in (q, k, v)]
+    found = run(_kernels.ThreadPool(1), op, images[0], images[1], third=images[2], mask=mask)[:, :, 0, 0]
+    scores = rounded(q @ k.T * np.float32(0.25), *of_scores)
+    scores = rounded(scores + (0 if mask is None else mask[0, 0]), *of_masked)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, rounded(weights, *of_weights) @ v, rtol=0, atol=1e-5)
+
+
 def make(**changes: Any) -> _kernels.Attention:
     given = {"sequences": 2, "tokens": 5, "heads": 2, "depth": 3, "value_depth": 3, "scale": 1.0, "queries": (6, 0)}
     return _kernels.Attention(**(given | {"keys": (6, 0), "values": (6, 0)} | changes))
@@ -129,6 +155,9 @@ def make(**changes: Any) -> _kernels.Attention:
     [
         ({"heads": 0}, "must be positive"),
         ({"tokens": -1}, "not negative"),
+        ({"score_roundings": [(1.0, 0.0, -1, 1)]}, "must be positive and finite"),
+        ({"masked_roundings": [(1.0, 1.0, 2, 1)]}, "in order and below"),
+        ({"weight_roundings": [(1.0, 1.0, 0, 2.0**23)]}, "in order and below"),
         ({"heads": 3}, "no channels for all heads"),
         ({"keys": (6, 1)}, "no channels for all heads"),
         ({"values": (7, -1)}, "no channels for all heads"),

@@ -6,6 +6,7 @@
 
 #include "base/isa.h"
 #include "int8/conversions.h"
+#include "int8/exact_quotients.h"
 #include "int8/positions.h"
 #include "int8/quad_elementwise.h"
 #include "int8/quad_pool.h"
@@ -108,8 +109,8 @@ void test_convolution(Random& random, ThreadPool& pool, const Int8Kernels& kerne
   const ConvGeometry& g = layer.geometry;
   const QuadWeights weights(layer.rows, shape.c, g.kernel_h, g.kernel_w, groups, layer.values);
   const std::vector<float> multipliers{0.0078125F};
-  const QuantizedConv conv(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, layer.zero_point, 99,
-                           {.low = 20, .high = 250}, std::nullopt);
+  const QuantizedConv conv(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, 1, layer.zero_point,
+                           99, {.low = 20, .high = 250}, std::nullopt);
   const DequantizedConv floats(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, {},
                                layer.zero_point, false, -1e9F, 1e9F, Layout::nchw);
   const Shape out = conv.output_shape(shape);
@@ -192,6 +193,30 @@ void test_conversions(Random& random, ThreadPool& pool, const Int8Kernels& kerne
   channels.run(pool, shape, in.data(), {}, wider.data());
 }
 
+// A product with the reciprocal, corrected once, is rounded as the quotient is, next to all halves.
+void test_quotients(Random& random) {
+  int exact = 0;
+  constexpr int kDivisors = 200;
+  for (int i = 0; i < kDivisors; ++i) {
+    const float divisor = std::ldexp(1 + static_cast<float>(random.between(0, (1 << 23) - 1)) * 0x1p-23F,
+                                     static_cast<int>(random.between(-20, 20)));
+    if (!divides_in_code(divisor)) continue;
+    ++exact;
+    const float reciprocal = 1 / divisor;
+    for (int k = 0; k <= 256; ++k) {
+      float value = (static_cast<float>(k) + 0.5F) * divisor;
+      for (int step = 0; step < 3; ++step) value = std::nextafter(value, 0.0F);
+      for (int step = 0; step < 6; ++step, value = std::nextafter(value, 1e30F)) {
+        const float quotient = value * reciprocal;
+        const float corrected = std::fma(std::fma(quotient, -divisor, value), reciprocal, quotient);
+        check(std::nearbyint(corrected) == std::nearbyint(value / divisor), "quotient by a reciprocal");
+      }
+    }
+  }
+  check(exact > kDivisors * 9 / 10, "divisors that generated code may take");
+  for (const float divisor : {0.0F, -1.0F, 1e-30F, 1e30F}) check(!divides_in_code(divisor), "divisors it may not take");
+}
+
 void test_instruction_sets() {
   using Names = std::vector<std::string>;
   check(isa::int8_isas_of({"avx2", "fma", "f16c", "avx_vnni"}) == Names{"avx_vnni", "avx2_madd", "portable"},
@@ -206,6 +231,7 @@ void test_instruction_sets() {
 void test_int8(Random& random, ThreadPool& pool) {
   constexpr int kRounds = 12;
   test_instruction_sets();
+  test_quotients(random);
   for (const std::string& isa : isa::int8_isas_of(isa::cpu_features())) {
     const Int8Kernels& kernels = *find_int8_kernels(isa.c_str());
     for (int round = 0; round < kRounds; ++round) {

@@ -20,12 +20,13 @@ from quantized_nets import (
     of_weights_alone,
     quantized_in_the_graph,
     static,
+    within_seven_bits,
 )
 from sparse_nets import ONE_THREAD, places, reasons
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.lowering.specs import Dequantize, Quantize
+from sift_onnx.backends.lowering.specs import Attention, Dequantize, Quantize
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -81,15 +82,51 @@ def test_dequantized_weights_of_float_layers(spelling: str) -> None:
     assert "of its weights are pruned" in reasons(program)["second"]
 
 
+def test_bytes_that_are_cut_off_within_seven_bits() -> None:
+    program = assert_same(within_seven_bits(static("images", "qdq per channel")), batches=(3,))
+    assert len(program.parts) == 1
+
+
+@pytest.mark.parametrize("spelling", ["qdq", "qdq of int8"])
+def test_attention_between_bytes(spelling: str) -> None:
+    program = assert_same(static("attention", spelling), batches=(1, 4))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    (attention,) = (step.spec for step in part.region.steps if isinstance(step.spec, Attention))
+    assert attention.roundings.weights
+
+
+@pytest.mark.parametrize("spelling", ["qdq", "qdq of int8"])
+def test_products_and_biases_between_bytes(spelling: str) -> None:
+    assert_same(static("tokens", spelling), batches=(1, 5))
+
+
 @pytest.mark.parametrize("net", ["images", "tokens"])
 def test_dynamic_quantization(net: str) -> None:
     assert_same(dynamic(net), batches=(1, 4, 13), step=0.0)
+
+
+def test_transposed_convolutions_of_dequantized_weights() -> None:
+    program = assert_same(static("upsampled", "qdq per channel"), batches=(1, 3))
+    assert len(program.parts) == 1
 
 
 def test_layers_of_integers() -> None:
     model = integer_net()
     program = assert_same(model, step=0.05)
     assert "int8, " in reasons(program)["b"]
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+def test_layers_of_integers_have_the_bits_of_their_floats(is_pooled: bool) -> None:
+    # Both the floats between two layers and their quotients are rounded: quantizing at once would differ at halves.
+    model = integer_net(is_pooled=is_pooled, has_head=False)
+    program, whole = CpuProgram(model, ONE_THREAD), OnnxRuntimeProgram(model, ONE_THREAD)
+    for seed in range(20):
+        feeds = inputs_of(model, 16, seed)
+        found, wanted = program.run(feeds), whole.run(feeds)
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(found[name], array)
 
 
 class TestBytesAtTheBorder:
@@ -142,6 +179,16 @@ class TestBytesAtTheBorder:
         net.output_bytes(net.op(op, total, *net.point(), *net.point(scale), domain=MICROSOFT, **attrs))
         # onnxruntime adds up floats for means of windows, which rounds halves either way.
         net.assert_exact(steps=int(op == "QLinearAveragePool"))
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    @pytest.mark.parametrize("is_first", [False, True])
+    def test_gates_of_one_value_for_each_channel(self, dtype: type[Any], is_first: bool) -> None:
+        net = ByteNet(dtype, 3, 8, 5)
+        y = net.qconv("x", 8, 8, 1)
+        gates = net.op("QLinearGlobalAveragePool", y, *net.point(), *net.point(0.01), domain=MICROSOFT)
+        operands = [(y, *net.point()), (gates, *net.point(0.01))][:: -1 if is_first else 1]
+        net.output_bytes(net.op("QLinearMul", *operands[0], *operands[1], *net.point(), domain=MICROSOFT))
+        net.assert_exact(steps=1)
 
     def test_products(self) -> None:
         net = ByteNet(np.uint8, 3, 8, 5)

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/activation.h"
 
@@ -36,6 +37,22 @@ struct NormalizeArgs {
   bool is_centered;
 };
 
+// What quantizing and dequantizing leaves of a number: scale * clamp(round(x steps), low, high), half to even. The
+// bounds are below 2^22.
+struct Rounding {
+  float steps = 1;  // of a unit
+  float scale = 1;
+  float low = 0;
+  float high = 0;
+};
+
+// Where a quantized model rounds, each one after the other.
+struct AttentionRoundings {
+  std::span<const Rounding> scores;   // before the mask
+  std::span<const Rounding> masked;   // before the softmax
+  std::span<const Rounding> weights;  // behind it
+};
+
 // softmax(queries keys^T scale + mask) values, of one head and a few blocks of queries. A tensor's channels begin at
 // the head's first, its rows at the block that holds the first one; keys and queries are counted from there.
 struct AttentionArgs {
@@ -59,9 +76,10 @@ struct AttentionArgs {
   bool nan_to_zero;  // what queries get whose weights are NaN
   bool mask_by_query;
   const float* mask;  // null: none; [keys], or by query [blocks][keys][16]
-  float* panel;       // scratch: [depth][blocks][16]
-  float* scores;      // scratch: [end_key, in whole blocks][blocks][16]
-  float* sums;        // scratch: [value_depth][blocks][16]
+  AttentionRoundings roundings;
+  float* panel;   // scratch: [depth][blocks][16]
+  float* scores;  // scratch: [end_key, in whole blocks][blocks][16]
+  float* sums;    // scratch: [value_depth][blocks][16]
 };
 
 }  // namespace sift::cpu

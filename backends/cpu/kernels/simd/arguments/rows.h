@@ -44,12 +44,14 @@ struct DirectOutput {
 };
 
 // Where sums of integers go that become bytes: [blocks][quads of rows][16][4], each as in simd/int8/requantize.h.
-// Products of sums and multipliers, and numbers of the addition, are below 2^31.
+// Quotients of sums times multipliers by the divisor, and numbers of the addition, are below 2^31.
 struct QuadOutput {
   const float* multipliers;  // [rows]
+  float divisor;             // 1, or one that divides_in_code() of int8/exact_quotients.h allows
   std::int32_t zero_point;   // of what is rounded
   // clamp(round(own own_factor + (other other_factor + shift))).
   const std::byte* other;  // null: none; else as `out`
+  const float* rests;      // [rows], in the place of what is made of `other`; null: none
   float own_factor;
   float other_factor;
   float shift;

@@ -35,24 +35,26 @@ struct QuadRowsArgs {
 };
 
 // onnxruntime's QLinearAdd: clamp(round(own own_factor + (other other_factor + shift))), each step rounded once, where
-// `own` and `other` are the stored bytes.
+// `own` and `other` are the stored bytes. What is in brackets may be a number of each channel.
 struct QuadAddition {
   float own_factor;
   float other_factor;
   float shift;
 };
 
-// Rows of one block: clamp(round(sum multiplier)) + zero_point, half to even, in [low, high] of u8; then the addition,
-// if there is one, in [low, high] in turn.
+// Rows of one block: clamp(round(sum multiplier / divisor)) + zero_point, half to even, in [low, high] of u8; then the
+// addition, if there is one, in [low, high] in turn. The product and the quotient are floats, rounded each.
 struct RequantizeArgs {
   const std::int32_t* sums;  // [rows][16]
   std::int64_t rows;
   const float* multipliers;
+  float divisor;
   float zero_point;
   float low;
   float high;
   const QuadAddition* addition;  // null: none; low and high are then those of its result
   const std::uint8_t* other;     // quads of 64 bytes
+  const float* rests;            // [rows], in the place of what is made of `other`; null: none
   std::uint8_t* out;             // quads of 64 bytes; bytes of rows past the last are zero
 };
 
@@ -129,6 +131,8 @@ struct AddQuadsArgs {
 struct Int8Kernels {
   // Whether generated code may use this instruction set's registers.
   bool runs_generated;
+  // Magnitude up to which `rows` multiplies weights; more is shared by several quads of a column.
+  int most_weight;
 
   void (*rows)(const QuadRowsArgs&);
   void (*requantize)(const RequantizeArgs&);

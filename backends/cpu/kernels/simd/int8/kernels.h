@@ -19,6 +19,7 @@ const Int8Kernels* int8_kernels() {
 #else
       .runs_generated = false,
 #endif
+      .most_weight = kMostWeight,
       .rows = &rows,
       .requantize = &requantize,
       .dequantize = &dequantize,

@@ -32,7 +32,15 @@ typedef std::uint32_t Words __attribute__((vector_size(kWordBytes), may_alias));
 typedef float Floats __attribute__((vector_size(kWordBytes), may_alias));
 typedef float UnalignedFloats __attribute__((vector_size(kWordBytes), aligned(4), may_alias));
 
-// sums + the products of four adjacent bytes, u8 of `operand` and s8 of `weights`, exactly.
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+// Two products, of up to 255 each, in 16 bits.
+inline constexpr int kMostWeight = 64;
+#else
+inline constexpr int kMostWeight = 128;
+#endif
+
+// sums + the products of four adjacent bytes, u8 of `operand` and s8 of `weights`, exactly; weights are up to
+// kMostWeight.
 [[gnu::always_inline]] inline Ints dot(Ints sums, Words operand, Words weights) {
 #if defined(__AVX512VNNI__)
   return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums), reinterpret_cast<__m512i>(operand),
@@ -41,14 +49,10 @@ typedef float UnalignedFloats __attribute__((vector_size(kWordBytes), aligned(4)
   return reinterpret_cast<Ints>(_mm256_dpbusd_avx_epi32(
       reinterpret_cast<__m256i>(sums), reinterpret_cast<__m256i>(operand), reinterpret_cast<__m256i>(weights)));
 #elif defined(__AVX2__)
-  // Adding two products in 16 bits would saturate: even and odd bytes are widened.
-  const auto x = reinterpret_cast<__m256i>(operand);
-  const auto w = reinterpret_cast<__m256i>(weights);
-  const __m256i even =
-      _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)), _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
-  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(w, 8));
-  return sums + reinterpret_cast<Ints>(even) + reinterpret_cast<Ints>(odd);
+  const __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(operand), reinterpret_cast<__m256i>(weights));
+  return sums + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 #elif defined(__SSE2__)
+  // Adding two products in 16 bits would saturate: even and odd bytes are widened.
   const auto x = reinterpret_cast<__m128i>(operand);
   const auto w = reinterpret_cast<__m128i>(weights);
   const __m128i even = _mm_madd_epi16(_mm_and_si128(x, _mm_set1_epi16(0xff)), _mm_srai_epi16(_mm_slli_epi16(w, 8), 8));

@@ -3,6 +3,7 @@
 
 #include "simd/int8/kernel_table.h"
 #include "simd/int8/lanes.h"
+#include "simd/int8/quotients.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -14,29 +15,6 @@ namespace sift::cpu::SIFT_ISA {
   }
   for (std::int64_t lane = 0; lane < kQuadBlock; ++lane) values[lane] = lane < block.count ? in[block.lanes[lane]] : 0;
 }
-
-// Rounded quotients by a scale, in [low, high]. A product with the reciprocal is off by less than 2^-13: where that is
-// all that it is from a half, and for scales whose reciprocal is none, the quotients are divided.
-struct Quotients {
-  explicit Quotients(float divisor)
-      : scale(splat(divisor)),
-        reciprocal(splat(1.0F / divisor)),
-        has_reciprocal(divisor > 0x1p-100F && divisor < 0x1p100F) {}
-
-  [[gnu::always_inline]] Ints rounded(Floats value, Floats low, Floats high) const {
-    if (has_reciprocal) {
-      const Floats product = clamp(value * reciprocal, low, high);
-      const Ints nearest = round_to_ints(product);
-      const Floats rest = product - to_floats(nearest);
-      if (!is_any_beyond(rest, 0.5F - 0x1p-12F)) return nearest;
-    }
-    return round_to_ints(clamp(value / scale, low, high));
-  }
-
-  Floats scale;
-  Floats reciprocal;
-  bool has_reciprocal;
-};
 
 // By value: behind a reference, arguments would be read again after every store.
 inline void quantize_blocks(const QuantizeArgs args) {  // NOLINT

@@ -3,6 +3,7 @@
 
 #include "simd/int8/kernel_table.h"
 #include "simd/int8/lanes.h"
+#include "simd/int8/quotients.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -15,9 +16,13 @@ struct PackedBytes {
   [[gnu::always_inline]] void add(Ints value, int k) { words += reinterpret_cast<Words>(value) << (8 * k); }
 };
 
+enum class Added { nothing, bytes, numbers };
+
 // `Rows` rows, the last of which may be fewer than a quad.
-template <bool Adds, int Rows>
-[[gnu::always_inline]] inline void requantize_quad(const RequantizeArgs& args, std::int64_t first) {
+template <Added What, bool Divides, int Rows>
+[[gnu::always_inline]] inline void requantize_quad(const RequantizeArgs& args, const Quotients& quotients,
+                                                   std::int64_t first) {
+  constexpr bool Adds = What != Added::nothing;
   const float own_bound = Adds ? 255.0F : args.high;
   const Floats own_low = splat((Adds ? 0.0F : args.low) - args.zero_point);
   const Floats own_high = splat(own_bound - args.zero_point);
@@ -28,15 +33,22 @@ template <bool Adds, int Rows>
     const std::int64_t at = first / kQuad * kBlockBytes + v * kWordBytes;
     PackedBytes packed(Adds ? 0 : zero_point);
     Words other{};
-    if constexpr (Adds) other = load_words(args.other + at);
+    if constexpr (What == Added::bytes) other = load_words(args.other + at);
 #pragma GCC unroll 4
     for (int k = 0; k < Rows; ++k) {
       const Ints sums = reinterpret_cast<Ints>(load_words(from + k * kQuadBlock));
-      Ints value = round_to_ints(clamp(to_floats(sums) * args.multipliers[first + k], own_low, own_high));
+      const Floats product = to_floats(sums) * args.multipliers[first + k];
+      Ints value =
+          Divides ? quotients.rounded(product, own_low, own_high) : round_to_ints(clamp(product, own_low, own_high));
       if constexpr (Adds) {
         const Floats own = to_floats(value + static_cast<std::int32_t>(zero_point));
-        const Floats added = to_floats(reinterpret_cast<Ints>(other >> (8 * k) & 0xffU));
-        const Floats rest = fma(added, splat(args.addition->other_factor), splat(args.addition->shift));
+        Floats rest;
+        if constexpr (What == Added::bytes) {
+          const Floats added = to_floats(reinterpret_cast<Ints>(other >> (8 * k) & 0xffU));
+          rest = fma(added, splat(args.addition->other_factor), splat(args.addition->shift));
+        } else {
+          rest = splat(args.rests[first + k]);
+        }
         const Floats sum = fma(own, splat(args.addition->own_factor), rest);
         value = round_to_ints(clamp(sum, splat(args.low), splat(args.high)));
       }
@@ -48,21 +60,25 @@ template <bool Adds, int Rows>
   }
 }
 
-template <bool Adds>
+template <Added What, bool Divides>
 [[gnu::always_inline]] inline void requantize_quads(const RequantizeArgs& args) {
+  const Quotients quotients(args.divisor);
   std::int64_t first = 0;
-  for (; first + kQuad <= args.rows; first += kQuad) requantize_quad<Adds, 4>(args, first);
-  if (args.rows - first == 3) requantize_quad<Adds, 3>(args, first);
-  if (args.rows - first == 2) requantize_quad<Adds, 2>(args, first);
-  if (args.rows - first == 1) requantize_quad<Adds, 1>(args, first);
+  for (; first + kQuad <= args.rows; first += kQuad) requantize_quad<What, Divides, 4>(args, quotients, first);
+  if (args.rows - first == 3) requantize_quad<What, Divides, 3>(args, quotients, first);
+  if (args.rows - first == 2) requantize_quad<What, Divides, 2>(args, quotients, first);
+  if (args.rows - first == 1) requantize_quad<What, Divides, 1>(args, quotients, first);
 }
 
 inline void requantize(const RequantizeArgs& args) {
-  if (args.addition != nullptr) {
-    requantize_quads<true>(args);
-  } else {
-    requantize_quads<false>(args);
+  const bool divides = args.divisor != 1;
+  if (args.addition == nullptr) {
+    return divides ? requantize_quads<Added::nothing, true>(args) : requantize_quads<Added::nothing, false>(args);
   }
+  if (args.rests == nullptr) {
+    return divides ? requantize_quads<Added::bytes, true>(args) : requantize_quads<Added::bytes, false>(args);
+  }
+  return divides ? requantize_quads<Added::numbers, true>(args) : requantize_quads<Added::numbers, false>(args);
 }
 
 // By value: behind a reference, arguments would be read again after every store.

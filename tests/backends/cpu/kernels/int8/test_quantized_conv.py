@@ -194,6 +194,29 @@ def test_what_no_word_holds_is_cut_off(pool: _kernels.ThreadPool, form: tuple[st
 
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize("divisor", [0.0371, 1 / 3, 2.0**-20, 2.0**-90])
+def test_quotients_of_rounded_products(pool: _kernels.ThreadPool, form: tuple[str, str], divisor: float) -> None:
+    """Sums next to those whose quotients are halves: one rounding in the place of two would make other bytes."""
+    rng = np.random.default_rng(5)
+    multiplier, by = np.float32(divisor / rng.uniform(1e3, 1e5)), np.float32(divisor)
+    halves = (np.arange(-100, 156)[:, None] + 0.5) * (float(by) / float(multiplier))
+    sums = (np.rint(halves) + np.arange(-1, 2)).astype(np.int32).reshape(-1)
+    given: dict[str, Any] = {"input_zero_point": 0, "zero_point": 100, "divisor": by, "range": (3, 250)}
+    given |= {"isa": form[0], "algorithm": form[1]}
+    weights = _kernels.QuadWeights(np.zeros((sums.size, 4), np.int8))
+    op = _kernels.QuantizedConv(weights, sums, multiplier.reshape(1), **given)
+    x, other = np.zeros((1, 4), np.uint8), rng.integers(0, 256, (1, sums.size), np.uint8)
+    products = sums.astype(np.float32) * multiplier
+    expected = np.clip(np.rint(products / by) + 100, 0, 255).astype(np.uint8)
+    found = run_quads(pool, op, x)
+    np.testing.assert_array_equal(found.ravel(), expected.clip(3, 250))
+    addition = ((0.02, 100), (0.03, 120), (0.04, 110))
+    adds = _kernels.QuantizedConv(weights, sums, multiplier.reshape(1), addition=addition, **given)
+    both = _kernels.QuadAdd(addition, range=(3, 250), isa="portable")
+    np.testing.assert_array_equal(run_quads(pool, adds, x, other), run_quads(pool, both, expected[None], other))
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
 @pytest.mark.parametrize("scale", [2.0**-30, 0.7, 2.0**30])
 def test_what_is_added_is_cut_off(pool: _kernels.ThreadPool, form: tuple[str, str], scale: float) -> None:
     """All pairs of a byte that a product makes and of one that is added, in any scale of their sum."""
@@ -208,6 +231,21 @@ def test_what_is_added_is_cut_off(pool: _kernels.ThreadPool, form: tuple[str, st
     )  # fmt: skip
     expected = run_quads(pool, _kernels.QuadAdd(addition, range=(9, 240), isa="portable"), own, other)
     np.testing.assert_array_equal(run_quads(pool, op, own, other), expected)
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize("rows", [4, 30])
+def test_numbers_that_are_added_to_channels(pool: _kernels.ThreadPool, form: tuple[str, str], rows: int) -> None:
+    """To every byte that a product makes."""
+    rng = np.random.default_rng(6)
+    x = np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, rows))
+    factor, rests = np.float32(0.731), (rng.standard_normal(rows) * 90).astype(np.float32)
+    op = _kernels.QuantizedConv(
+        _kernels.QuadWeights(np.eye(rows, dtype=np.int8) * 64), None, np.float32([1 / 64]), input_zero_point=0,
+        zero_point=0, channel_addition=(factor, rests), range=(9, 240), isa=form[0], algorithm=form[1],
+    )  # fmt: skip
+    exact = (x.astype(np.float64) * np.float64(factor) + rests).astype(np.float32)
+    np.testing.assert_array_equal(run_quads(pool, op, x)[:, :, 0, 0], np.rint(exact).clip(9, 240))
 
 
 def test_stored_quads_come_back(pool: _kernels.ThreadPool) -> None:
@@ -261,6 +299,10 @@ def test_quads_that_are_all_zero_are_left_out() -> None:
         ({"range": (9, 8)}, "above its high one"),
         ({"multipliers": np.ones(3, np.float32)}, "one multiplier per row"),
         ({"multipliers": np.float32([np.inf])}, "not finite"),
+        ({"divisor": 0.0}, "positive and finite"),
+        ({"channel_addition": (0.0, np.ones(2, np.float32))}, "positive and finite"),
+        ({"channel_addition": (1.0, np.ones(3, np.float32))}, "per row"),
+        ({"channel_addition": (1.0, np.float32([np.nan]))}, "not finite"),
         ({"bias": np.ones(3, np.int32)}, "one bias per row"),
         ({"addition": ((1.0, 0), (0.0, 0), (1.0, 0))}, "positive and finite"),
         ({"algorithm": "dense"}, "unknown algorithm"),
