@@ -90,8 +90,11 @@ class Parts:
         """The model's outputs for feeds that are known to fit; see :meth:`RegionProgram.run` for ``into``."""
         only = self._only
         if isinstance(only, RegionProgram):
-            made = dict(zip(only.region.made, only.run(feeds, None, into), strict=True))
-            return made if len(made) == 1 else {name: made[name] for name in self.outputs}
+            arrays = only.run(feeds, None, into)
+            if len(arrays) == 1:
+                return {self.outputs[0]: arrays[0]}
+            made = dict(zip(self._parts[0].outputs, arrays, strict=True))
+            return {name: made[name] for name in self.outputs}
         if only is not None:
             return only.run_unchecked(feeds)
         values = dict(feeds)

@@ -109,7 +109,9 @@ class CpuProgram(Program):
             into: arrays that kernels may write caches to, by the names of outputs. They may be longer parts of the
                 memory that the past is in: then only what is new is written. What is returned says which were used.
         """
-        request = tuple([(name, array.shape, array.dtype) for name, array in feeds.items()])
+        request: tuple[Any, ...] = ()
+        for name, array in feeds.items():
+            request += (name, array.shape, array.dtype)
         route = self._known.get(request)
         if route is None:
             _check(self.inputs, feeds)
