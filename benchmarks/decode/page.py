@@ -51,11 +51,11 @@ Times are medians of all tokens, and of first tokens (the whole prompt); ratios 
 *Read* is as above, for the least time.
 
 """
-_OF_BATCHES = """
+_OF_BATCHES = """\
 Tokens per second of a batch, as a multiple of those of one sequence. Its sequences have different lengths:
 
 """
-_OF_GREEDY = """
+_OF_GREEDY = """\
 The most likely tokens, compared with those of onnxruntime on the same file until the first that differs:
 
 """
@@ -67,7 +67,7 @@ A GPT in the shape of GPT-3 Small at {scale} of its width, two layers, a vocabul
 as `sift-onnx evaluate` has it.
 
 """
-_OF_MEMORY = """
+_OF_MEMORY = """\
 Memory of a process with the decoder behind that of one without it, beside the bytes that bits and values take, and
 those of the embedding and the cache:
 
