@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.specs import DynamicQuantize, LinearLayer, Moving, QuantizedMatmul
+from sift_onnx.backends.lowering.specs import DynamicQuantize, Moving
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention
 from sift_onnx.errors import UsageError
 
@@ -89,7 +89,7 @@ class RegionSchedules:
             batch.count,
             self._bytes_of_group(dims, batch),
             only_rows=all(step.view == "rows" for step in region.steps),
-            single=region.single or self._is_of_bytes(),
+            single=region.single,
             whole=batch.is_whole,
             apart=moves_channels(region),
         ):
@@ -120,12 +120,6 @@ class RegionSchedules:
         except UsageError:
             return replace(batch, is_whole=True)
         return batch if is_scaled(dims, part, 1, batch.count, shared) else replace(batch, is_whole=True)
-
-    def _is_of_bytes(self) -> bool:
-        """Whether all layers multiply bytes: positions of any number of images are in the lanes then."""
-        layers = [step for step in self._region.steps if isinstance(step.spec, (LinearLayer, QuantizedMatmul))]
-        has_images = any(step.view == "image" for step in layers)
-        return has_images and all(isinstance(step.spec, QuantizedMatmul) for step in layers)
 
     def _is_uncut(self) -> bool:
         """Whether a scale is one of the whole batch, or images may begin within a word of an array of bytes."""
