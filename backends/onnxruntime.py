@@ -100,6 +100,7 @@ class OnnxRuntimeProgram(Program):
         renew_in_children(self)
         self.inputs = _specs(self._opened.get_inputs())
         self.outputs = _specs(self._opened.get_outputs())
+        self._names = [spec.name for spec in self.outputs]
 
     def renew(self) -> None:
         """In a forked child: the next run opens a session of the child's own, since this one waits for its threads."""
@@ -157,10 +158,10 @@ class OnnxRuntimeProgram(Program):
 
     def _run(self, session: ort.InferenceSession, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         try:
-            arrays = session.run(None, feeds if isinstance(feeds, dict) else dict(feeds))
+            arrays = session.run(self._names, feeds if isinstance(feeds, dict) else dict(feeds))
         except Exception as error:  # as above
             raise BackendError(f"onnxruntime cannot run {self._label}: {_first_line(error)}{self._hint()}") from error
-        return {spec.name: array for spec, array in zip(self.outputs, arrays, strict=True)}
+        return dict(zip(self._names, arrays, strict=True))
 
     def _hint(self) -> str:
         """What to do about inputs whose open axes the exporter wrote as zeros, of which onnxruntime takes no others."""

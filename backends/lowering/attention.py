@@ -74,6 +74,7 @@ class _Scores:
         dims: of the scores.
         product: index of the product.
         scale: what multiplies it, before it is capped.
+        head_scales: what multiplies the scores of each head, besides; none are ones.
         softcap: a score s is capped to ``softcap tanh(s / softcap)``; 0 leaves it.
         masks: what is added to the scores, and their sizes there.
         hidden: booleans that say which scores count, the number in the place of the others, and whether it is the other
@@ -88,6 +89,7 @@ class _Scores:
     dims: Dims
     product: int = -1
     scale: float = 1.0
+    head_scales: tuple[float, ...] = ()
     softcap: float = 0.0
     masks: list[tuple[str, Dims]] = field(default_factory=list)
     hidden: list[tuple[str, float, bool]] = field(default_factory=list)
@@ -144,7 +146,9 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     mask, repeats = joined
     scale = found.scale * of_queries * of_keys
     roundings = AttentionRoundings(tuple(found.rounded), tuple(found.masked), tuple(of_weights))
-    spec = Attention(heads, depth, value_depth, scale, nan_to_zero, repeats, roundings)
+    if found.head_scales and roundings != AttentionRoundings():
+        raise NoMatch
+    spec = Attention(heads, depth, value_depth, scale, nan_to_zero, repeats, found.head_scales, roundings)
     return AttentionMatch(spec, (queries, keys, values), mask, softmax, tuple(sorted(nodes)))
 
 
@@ -242,14 +246,15 @@ def _rounding(graph: GraphView, index: int) -> tuple[int, Rounding]:
 def _before(graph: GraphView, index: int, found: _Scores) -> str:
     """The scores that a node adds a mask to, multiplies by a number, or leaves as they are."""
     node = graph.nodes[index]
-    if is_standard_op(node, "Add") and found.scale == 1 and not found.softcap:
+    is_unscaled = found.scale == 1 and not found.softcap and not found.head_scales
+    if is_standard_op(node, "Add") and is_unscaled:
         scores = next((n for n in node.input if _leads_to_product(graph, n)), "")
         mask = next((n for n in node.input if n != scores), "")
         if not scores or not mask:
             raise NoMatch
         found.masks.append((mask, graph.dims(scores) or ()))
         return scores
-    if is_standard_op(node, "Where") and found.scale == 1 and not found.softcap:
+    if is_standard_op(node, "Where") and is_unscaled:
         hides, scores = _replaced(graph, node)
         number = graph.number(node.input[1 if hides else 2])
         # Beside it no score counts, so that it may be added.
@@ -263,15 +268,36 @@ def _before(graph: GraphView, index: int, found: _Scores) -> str:
         return node.input[0]
     if is_float_cast(graph, node):
         return node.input[0]
-    if is_standard_op(node, "Tanh") and found.scale > 0 and not found.softcap:
+    if is_standard_op(node, "Tanh") and found.scale > 0 and not found.softcap and not found.head_scales:
         # What it is multiplied by is the cap; what multiplies its operand is that of the product.
         found.softcap = found.scale
         return node.input[0]
     scores, factor = times_number(graph, index)
-    if not scores:
+    if scores:
+        found.scale *= factor
+        return scores
+    scores, factors = _times_heads(graph, index)
+    if not scores or found.head_scales or found.softcap:
         raise NoMatch
-    found.scale *= factor
+    found.head_scales = factors
     return scores
+
+
+def _times_heads(graph: GraphView, index: int) -> tuple[str, tuple[float, ...]]:
+    """Of a node that makes the scores of each head times a number: their name and the numbers; no name otherwise."""
+    node = graph.nodes[index]
+    dims = graph.dims(node.output[0]) or ()
+    if len(dims) != 4 or not is_standard_op(node, "Mul"):
+        return "", ()
+    for scores, factors in (node.input, reversed(node.input)):
+        if factors not in graph.constants and not (factors in graph.derived and graph.fold(factors)):
+            continue
+        values = graph.values_of(factors)
+        if values is None or values.dtype != np.float32 or values.shape[-3:] != (dims[1], 1, 1):
+            continue
+        if values.size == dims[1] and np.isfinite(values).all():
+            return scores, tuple(map(float, values.reshape(-1)))
+    return "", ()
 
 
 def _leads_to_product(graph: GraphView, name: str) -> bool:
@@ -290,7 +316,7 @@ def _leads_to_product(graph: GraphView, name: str) -> bool:
         elif is_standard_op(node, "Add"):
             return any(_leads_to_product(graph, n) for n in node.input)
         else:
-            name = times_number(graph, index)[0]
+            name = times_number(graph, index)[0] or _times_heads(graph, index)[0]
     return False
 
 

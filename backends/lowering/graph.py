@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.folding import Folder
 from sift_onnx.backends.lowering.size_nodes import follows_from, nodes_of_sizes
 from sift_onnx.backends.lowering.sizes import Sizes
+from sift_onnx.graphs.constant_tensors import full_tensor
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import is_standard, opset_versions
@@ -39,15 +40,46 @@ class GraphView:
         outputs: names of its outputs.
         producers: index of the node that makes a value, by its name.
         readers: indices of the nodes that read a value, within their subgraphs too.
+        origin: every node of the model, and its index in ``nodes``; None for one that the graph does without.
         intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
     """
 
     def __init__(self, model: Model) -> None:
         """Read ``model`` and infer its types and sizes."""
-        self.proto = model.skeleton()
-        self.nodes = list(self.proto.graph.node)
-        self.constants: dict[str, gs.Constant] = model.initializers()
+        proto = model.skeleton()
+        self._read(proto, model.initializers(), [(node, index) for index, node in enumerate(proto.graph.node)])
+
+    def with_nodes(
+        self, nodes: Iterable[onnx.NodeProto], places: Mapping[int, int], constants: Mapping[str, gs.Constant]
+    ) -> GraphView:
+        """A graph of the same inputs and outputs.
+
+        Args:
+            nodes: in topological order.
+            places: for the index of a node of this graph, that of the one which is in its place, if there is one.
+            constants: more of them.
+        """
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        del proto.graph.node[:]
+        proto.graph.node.extend(nodes)
+        proto.graph.initializer.extend(full_tensor(constant) for constant in constants.values())
+        view = GraphView.__new__(GraphView)
+        origin = [(node, None if index is None else places.get(index)) for node, index in self.origin]
+        view._read(proto, {**self.constants, **constants}, origin)
+        return view
+
+    def _read(
+        self,
+        proto: onnx.ModelProto,
+        constants: dict[str, gs.Constant],
+        origin: list[tuple[onnx.NodeProto, int | None]],
+    ) -> None:
+        self.proto = proto
+        self.nodes = list(proto.graph.node)
+        self.constants = constants
+        self.origin = origin
         outputs = {info.name for info in self.proto.graph.output}
         for node in self.nodes:
             if node.op_type == "Constant" and is_standard(node.domain) and len(node.attribute) == 1:
@@ -117,9 +149,9 @@ class GraphView:
 
     @cached_property
     def _folder(self) -> Folder:
-        return Folder(self.nodes, self.producers, self.opset, self._values_of_sizes, self.dims)
+        return Folder(self.nodes, self.producers, self.opset, self.known_values, self.dims)
 
-    def _values_of_sizes(self, name: str) -> npt.NDArray[Any] | None:
+    def known_values(self, name: str) -> npt.NDArray[Any] | None:
         """The values of a constant, or of a tensor of sizes that are numbers."""
         if name in self.constants:
             return self.values_of(name)

@@ -30,7 +30,14 @@ from sift_onnx.backends.lowering.rules import (
 from sift_onnx.backends.lowering.rules.flat_images import on_images
 from sift_onnx.backends.lowering.rules.step import dims_of
 from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
-from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, QuantizedMatmul, result_dims
+from sift_onnx.backends.lowering.specs import (
+    Elementwise,
+    LayerNormalization,
+    LinearLayer,
+    QuantizedMatmul,
+    Recurrent,
+    result_dims,
+)
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
 __all__ = ["NodeGroup", "find_node_groups", "given_up", "needed"]
@@ -70,7 +77,7 @@ def find_node_groups(
     while True:
         groups, dims = _node_groups(graph)
         specs = [group.step.spec for group in groups if group.step is not None]
-        weights = [spec.weights for spec in specs if isinstance(spec, LinearLayer)]
+        weights = [spec.weights for spec in specs if isinstance(spec, (LinearLayer, Recurrent))]
         read_weights(weights)
         not_finite = {matrix.name for matrix in weights if not matrix.is_finite}
         if not not_finite:
@@ -195,7 +202,7 @@ def _decoder_step(
 def _norm_step(graph: GraphView, found: NormMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
     operand_view(graph, found.operand, views, dims, "rows")
     output = graph.nodes[found.nodes[-1]].output[0]
-    spec = LayerNormalization(found.scale, found.shift, found.epsilon, found.is_centered)
+    spec = LayerNormalization(found.scale, found.shift, found.epsilon, found.is_centered, found.least)
     return Step(spec, (found.operand,), output, "rows", "rows", found.nodes)
 
 

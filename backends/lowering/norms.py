@@ -2,53 +2,39 @@
 
 Layer normalization is ``d / sqrt(mean(d^2) + epsilon) * scale + shift`` with ``d = x - mean(x)``; RMS normalization has
 x in place of d. Scale and shift may be left out, squares are powers or products, and quotients may be products by a
-reciprocal.
+reciprocal. TensorFlow has a form of its own (``affine_norms``). Attention by angles divides vectors by their length.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-import numpy.typing as npt
-import onnx
 
-from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.affine_norms import match_affine
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.norm_nodes import (
+    NormMatch,
+    is_over_channels,
+    maker,
+    mean_of_squares,
+    norm_of,
+    reciprocal,
+    vector_behind,
+)
 
 __all__ = ["NormMatch", "find_norms"]
 
 
-@dataclass(frozen=True)
-class NormMatch:
-    """One occurrence.
-
-    Attributes:
-        operand: name of x.
-        scale: one number for each channel.
-        shift: likewise.
-        epsilon: what is added to the mean of squares.
-        is_centered: whether the mean is taken off.
-        nodes: indices of its nodes, ascending; the last one makes the result.
-    """
-
-    operand: str
-    scale: npt.NDArray[np.float32]
-    shift: npt.NDArray[np.float32]
-    epsilon: float
-    is_centered: bool
-    nodes: tuple[int, ...]
-
-
 def find_norms(graph: GraphView) -> list[NormMatch]:
     """All occurrences whose intermediate values no other node reads."""
-    found = (_match(graph, i) for i, node in enumerate(graph.nodes) if is_standard_op(node, "Sqrt"))
+    roots = [i for i, node in enumerate(graph.nodes) if is_standard_op(node, "Sqrt")]
+    found = [_match(graph, root) or match_affine(graph, root) for root in roots]
+    found += [_match_unit(graph, i) for i, node in enumerate(graph.nodes) if is_standard_op(node, "ReduceL2")]
     return [norm for norm in found if norm is not None]
 
 
 def _match(graph: GraphView, root: int) -> NormMatch | None:
     nodes = {root}
-    squares = _mean_of_squares(graph, graph.nodes[root].input[0], nodes)
+    squares = mean_of_squares(graph, graph.nodes[root].input[0], nodes)
     if squares is None:
         return None
     difference, epsilon = squares
@@ -59,50 +45,49 @@ def _match(graph: GraphView, root: int) -> NormMatch | None:
         return None
     if operand is not None and not graph.is_only_read_by(difference, nodes):
         return None
-    scale, value = _vector(graph, value, "Mul", dims, nodes)
-    shift, value = _vector(graph, value, "Add", dims, nodes)
+    scale, value = vector_behind(graph, value, "Mul", dims, nodes)
+    shift, value = vector_behind(graph, value, "Add", dims, nodes)
     if max(nodes) != graph.producers[value]:
         return None
-    ones, zeros = np.ones(dims[-1], np.float32), np.zeros(dims[-1], np.float32)
-    return NormMatch(
-        operand or difference,
-        ones if scale is None else scale,
-        zeros if shift is None else shift,
-        epsilon,
-        operand is not None,
-        tuple(sorted(nodes)),
-    )
+    return norm_of(operand or difference, dims[-1], scale, shift, epsilon, operand is not None, nodes)
 
 
-def _mean_of_squares(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float] | None:
-    """What is squared in ``mean(square) + epsilon``, and epsilon; the nodes join ``nodes``."""
-    added = _maker(graph, name, "Add")
-    if added is None or graph.only_reader(name) is None:
+def _match_unit(graph: GraphView, reduced: int) -> NormMatch | None:
+    """Vectors divided by their length, or by a number if that is larger: as many times smaller as RMS normalization."""
+    operand = graph.nodes[reduced].input[0]
+    dims = graph.dims(operand)
+    if not dims or not isinstance(dims[-1], int) or not is_over_channels(graph, reduced):
         return None
-    for mean, number in (graph.nodes[added].input, reversed(graph.nodes[added].input)):
-        epsilon, reduced = graph.number(number), _maker(graph, mean, "ReduceMean")
-        if epsilon is None or not epsilon > 0 or reduced is None or not _is_over_channels(graph, reduced):
-            continue
-        square = graph.nodes[reduced].input[0]
-        power = _maker(graph, square, "Pow", "Mul")
-        if power is None or graph.only_reader(mean) is None or graph.only_reader(square) is None:
+    nodes, length, least = {reduced}, graph.nodes[reduced].output[0], 0.0
+    while True:
+        reader = graph.only_reader(length)
+        if reader is None:
             return None
-        base, exponent = graph.nodes[power].input
-        if base != exponent if graph.nodes[power].op_type == "Mul" else graph.number(exponent) != 2:
+        node = graph.nodes[reader]
+        nodes.add(reader)
+        if is_standard_op(node, "Div") and list(node.input) == [operand, length]:
+            break
+        if is_standard_op(node, "Clip", "Max") and len(list(filter(None, node.input))) == 2:
+            number = graph.number(next((name for name in node.input if name and name != length), ""))
+            if number is None or not number >= least:
+                return None
+            least = number
+        elif not is_standard_op(node, "Expand") or node.input[0] != length or graph.dims(node.output[0]) != dims:
             return None
-        nodes |= {added, reduced, power}
-        return base, epsilon
-    return None
+        length = node.output[0]
+    scale = np.full(dims[-1], dims[-1] ** -0.5, np.float32)
+    shift = np.zeros(dims[-1], np.float32)
+    return NormMatch(operand, scale, shift, 0.0, False, tuple(sorted(nodes)), least**2 / dims[-1])
 
 
 def _centered(graph: GraphView, difference: str, nodes: set[int]) -> str | None:
     """x, of a difference x - mean(x); None for anything else."""
-    subtracted = _maker(graph, difference, "Sub")
+    subtracted = maker(graph, difference, "Sub")
     if subtracted is None:
         return None
     operand, mean = graph.nodes[subtracted].input
-    reduced = _maker(graph, mean, "ReduceMean")
-    if reduced is None or graph.nodes[reduced].input[0] != operand or not _is_over_channels(graph, reduced):
+    reduced = maker(graph, mean, "ReduceMean")
+    if reduced is None or graph.nodes[reduced].input[0] != operand or not is_over_channels(graph, reduced):
         return None
     if graph.only_reader(mean) is None:
         return None
@@ -120,47 +105,11 @@ def _divided(graph: GraphView, root: int, difference: str, nodes: set[int]) -> s
     if is_standard_op(node, "Div") and list(node.input) == [difference, deviation]:
         nodes.add(reader)
         return node.output[0]
-    if not (is_standard_op(node, "Reciprocal") or (is_standard_op(node, "Div") and graph.number(node.input[0]) == 1)):
+    inverse = reciprocal(graph, root, nodes)
+    product = graph.only_reader(inverse) if inverse is not None else None
+    if inverse is None or product is None or not is_standard_op(graph.nodes[product], "Mul"):
         return None
-    product = graph.only_reader(node.output[0])
-    if product is None or not is_standard_op(graph.nodes[product], "Mul"):
+    if sorted(graph.nodes[product].input) != sorted((difference, inverse)):
         return None
-    if sorted(graph.nodes[product].input) != sorted((difference, node.output[0])):
-        return None
-    nodes |= {reader, product}
+    nodes.add(product)
     return graph.nodes[product].output[0]
-
-
-def _vector(
-    graph: GraphView, value: str, op: str, dims: Dims, nodes: set[int]
-) -> tuple[npt.NDArray[np.float32] | None, str]:
-    """A number for each channel that a node combines ``value`` with, and its result; None and ``value`` without one."""
-    reader = graph.only_reader(value)
-    if reader is None or not is_standard_op(graph.nodes[reader], op):
-        return None, value
-    others = [name for name in graph.nodes[reader].input if name != value]
-    vector = graph.values_of(others[0]) if len(others) == 1 else None
-    if vector is None or vector.dtype != np.float32 or not np.isfinite(vector).all():
-        return None, value
-    if vector.shape[-1:] != dims[-1:] or vector.size != dims[-1] or vector.ndim > len(dims):
-        return None, value
-    nodes.add(reader)
-    return np.array(vector.reshape(-1), np.float32), graph.nodes[reader].output[0]
-
-
-def _is_over_channels(graph: GraphView, reduced: int) -> bool:
-    """Whether a ReduceMean takes the mean over the last axis, which stays."""
-    node = graph.nodes[reduced]
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    dims = graph.dims(node.input[0])
-    axes = attributes.get("axes")
-    if len(node.input) > 1 and node.input[1]:
-        axes = graph.vector(node.input[1])
-    if dims is None or axes is None or attributes.get("keepdims", 1) != 1:
-        return False
-    return [axis % len(dims) if isinstance(axis, int) else None for axis in axes] == [len(dims) - 1]
-
-
-def _maker(graph: GraphView, name: str, *ops: str) -> int | None:
-    index = graph.producers.get(name)
-    return index if index is not None and is_standard_op(graph.nodes[index], *ops) else None

@@ -77,7 +77,9 @@ def run(path: Path, feeds: Feeds) -> Outputs:
 
 
 def _moved(feeds: Feeds) -> Feeds:
-    return {name: np.roll(array, 1, axis=-1) if array.ndim else array for name, array in feeds.items()}
+    """The inputs, moved by one element along the last axis that has several."""
+    axes = {name: [i for i, n in enumerate(array.shape) if n > 1] for name, array in feeds.items()}
+    return {name: np.roll(array, 1, axis=axes[name][-1]) if axes[name] else array for name, array in feeds.items()}
 
 
 def _run_double(path: Path, feeds: Feeds) -> Outputs:

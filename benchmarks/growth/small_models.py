@@ -85,7 +85,7 @@ _PER_CHANNEL = (
             ("botnet26t_256", 64),
             ("lambda_resnet26t", 64),
             ("levit_128s", 96),
-            ("halonet26t", 128),
+            ("halonet26t", 256),
         )
     ),
     _each("efficientformer_l1", 224),
@@ -105,7 +105,8 @@ _PRE_NORM = (
             ("beit_base_patch16_224", 2),
         )
     ),
-    *(_pre(name, depth=2) for name in ("cait_xxs24_224", "xcit_nano_12_p16_224")),
+    _pre("cait_xxs24_224", depth=2, img_size=64),
+    _pre("xcit_nano_12_p16_224", depth=2),
     _pre("eva02_tiny_patch14_224", 56, depth=2, img_size=56),
     _pre("swin_tiny_patch4_window7_224", img_size=64, window_size=4, embed_dim=48, depths=(1, 2, 1, 1)),
     _pre("twins_svt_small", depths=(1, 1, 1, 1)),
@@ -175,7 +176,8 @@ _PRE_NORM = (
 _OTHERS = (
     _other("swinv2_tiny_window8_256", img_size=64, window_size=4, embed_dim=48, depths=(1, 2, 1, 1)),
     _other("resnet50_gn", layers=(1, 1, 1, 1), channels=_NARROW),
-    *(_other(name, layers=(1, 1, 1, 1), channels=(64, 64, 128, 128)) for name in ("resnetv2_50", "resnetv2_50x1_bit")),
+    _other("resnetv2_50", layers=(1, 1, 1, 1), channels=(64, 64, 128, 128)),
+    _other("resnetv2_50x1_bit", channels=(64, 64, 128, 128)),
     *map(_encoder, ("Bert", "Roberta", "MPNet", "DebertaV2")),
     *(_encoder(name, embedding_size=48) for name in ("Electra", "Albert")),
     _encoder("DistilBert", hidden_dim=192),

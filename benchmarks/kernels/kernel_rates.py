@@ -6,6 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import onnx
@@ -54,6 +55,11 @@ __all__ = ["Kernels", "kernels_entry", "layer_grids"]
 _MEMORY_BYTES = 1 << 30
 # Shapes of what enters and leaves a region.
 BORDERS = ((LANES, 8, 14, 14), (LANES, 64, 28, 28), (LANES, 64, 112, 112))
+
+# Of a recurrent layer whose weights a cache keeps.
+LOOKUP_UNITS, LOOKUP_STEPS = 512, 20
+LOOKUP_ROWS = (1, 2, 6)
+LOOKUP_DENSITIES = (0.05, 0.1, 0.2, 0.5)
 
 # Rates of which none is asked for: everything that can be is left to the kernels.
 _ONE = Grid((1.0,), (1.0,), ((1.0,),))
@@ -133,6 +139,22 @@ class Kernels:
         other = [seconds for seconds, part in zip(best, plan.parts, strict=True) if not isinstance(part, Region)]
         return statistics.mean(own), statistics.mean(other)
 
+    def lookups(self) -> Grid:
+        """Rates of steps of a recurrent layer of one gate, for few sequences."""
+        rng = np.random.default_rng(0)
+        rates = []
+        for rows in LOOKUP_ROWS:
+            x = rng.standard_normal((LOOKUP_STEPS * rows, LOOKUP_UNITS, 1, 1), np.float32)
+            out, found = np.empty_like(x), []
+            for density in LOOKUP_DENSITIES:
+                kept = rng.random((LOOKUP_UNITS, LOOKUP_UNITS)) < density
+                weights = _kernels.SparseWeights.from_dense(LOOKUP_UNITS, LOOKUP_UNITS, kept / np.float32(LOOKUP_UNITS))
+                op = _kernels.Recurrent(weights, cell="tanh", reversed=[False], batch=rows, isa=self.isa)
+                seconds = least(partial(op.run, self._pool, x.shape, x, out), self.seconds)
+                found.append(rounded(2e-9 * float(kept.sum()) * LOOKUP_STEPS * rows / seconds))
+            rates.append(tuple(found))
+        return Grid(tuple(map(float, LOOKUP_ROWS)), LOOKUP_DENSITIES, tuple(rates))
+
     def wall(self, model: onnx.ModelProto) -> float:
         """The least time of a run, in seconds."""
         program, feeds = self.region(model)
@@ -148,7 +170,11 @@ def layer_grids(kernels: Kernels, step: float, is_wanted: Callable[[str], bool] 
         times = kernels.steps(chain(LAYERS[operator], shape, COUNT, density, anchor), values)
         return sum(times[i] for i in range(1, COUNT + 1)) / COUNT
 
-    return grids(DENSITIES, layer, step, is_wanted)
+    found = grids(DENSITIES, layer, step, is_wanted)
+    # Other instruction sets have no lookup in registers.
+    if kernels.isa == "avx512" and is_wanted("lookup"):
+        found["lookup"] = kernels.lookups()
+    return found
 
 
 def kernels_entry(kernels: Kernels) -> Entry:

@@ -7,11 +7,13 @@ nothing.
 
 What cannot be centred where it is stored (weights under a mask, an embedding that the head shares, a product of
 activations) is centred when it is computed: ``x - mean(x) * m``, where ``m`` is ``D / d`` at old features and zero at
-added ones. If others see the mean, or that takes as many nodes, it is done right before the normalizations.
+added ones. If others see the mean, or that takes as many nodes, it is done right before the normalizations. So it is
+where the mean is over positions as well (a group normalization of one group): the means of single positions are seen.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,23 +69,22 @@ class Centring:
         self._maps = maps
         self._tensors: Mapping[str, gs.Tensor] = graph.tensors()
         self._readers: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        self._demands: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        self._axes: dict[str, tuple[int, ...]] = {}
+        # Of each tensor that has to be centred: by the axes of the mean, the inputs that it is for.
+        self._demands: dict[str, dict[tuple[int, ...], list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
         for demand in maps.centred:
             name = analysis.order[demand.node].inputs[demand.input].name
-            self._demands[name].append((demand.node, demand.input))
-            self._axes[name] = demand.axes
+            self._demands[name][demand.axes].append((demand.node, demand.input))
         self._outputs = {tensor.name for tensor in graph.outputs}
         self._folded: list[str] = []
         self._at_writers: list[tuple[str, tuple[int, ...]]] = []
-        self._at_readers: list[str] = []
+        self._at_readers: list[tuple[str, tuple[int, ...]]] = []
         for stream in self._streams():
             self._decide(stream)
 
     @property
     def centred_by_nodes(self) -> list[str]:
         """Names of the tensors that are centred when they are computed."""
-        return [*(name for name, _ in self._at_writers), *self._at_readers]
+        return list(dict.fromkeys(name for name, _ in (*self._at_writers, *self._at_readers)))
 
     def centre_weights(self) -> None:
         """Centre what is stored and written to streams whose mean nobody sees; before anything is resized."""
@@ -97,20 +98,21 @@ class Centring:
         order = self._analysis.order
         for name, axes in self._at_writers:
             insert_centring(self._graph, self._maps, self._tensors[name], axes, None)
-        for name in self._at_readers:
-            reads = [(order[index], i) for index, i in self._demands[name]]
-            insert_centring(self._graph, self._maps, self._tensors[name], self._axes[name], reads)
+        for name, axes in self._at_readers:
+            reads = [(order[index], i) for index, i in self._demands[name][axes]]
+            insert_centring(self._graph, self._maps, self._tensors[name], axes, reads)
 
     def _decide(self, stream: _Stream) -> None:
         foldable = [name for name in stream.writers if self._written(name) is not None]
-        computed = [n for n in stream.writers if n not in foldable and not self._is_centred(n)]
+        own = {name: (self._feature_axis(name),) for name in stream.writers} if stream.is_private else {}
+        computed = [n for n in own if n not in foldable and not self._is_centred(n, own[n])]
         is_computed = all(self._tensors[name].inputs for name in computed)
         if stream.is_private and is_computed and len(computed) < len(stream.wanted):
             self._folded += foldable
-            axis = self._feature_axis
-            self._at_writers += [(name, (axis(name),)) for name in computed]
+            self._at_writers += [(name, own[name]) for name in computed]
         else:
-            self._at_readers += [name for name in stream.wanted if not self._is_centred(name)]
+            wanted = [(name, axes) for name in stream.wanted for axes in self._demands[name]]
+            self._at_readers += [(name, axes) for name, axes in wanted if not self._is_centred(name, axes)]
 
     def _streams(self) -> Sequence[_Stream]:
         if not self._demands:
@@ -136,13 +138,15 @@ class Centring:
             stream.is_private &= self._width(name) == width and name not in self._outputs
             if name in self._demands:
                 stream.wanted.append(name)
+                stream.is_private &= all(self._is_of_features(name, axes) for axes in self._demands[name])
             sources = self._sources(name)
             if not sources:
                 stream.writers.append(name)
             pending += sources
             for index, i in self._readers[name]:
                 node = self._analysis.order[index]
-                if (index, i) in self._demands.get(name, ()) or node.op == "Shape":
+                wanted = (index, i) in itertools.chain(*self._demands.get(name, {}).values())
+                if wanted or node.op == "Shape":
                     continue
                 if not self._streams_through(index, i):
                     stream.is_private = False
@@ -186,10 +190,14 @@ class Centring:
     def _feature_axis(self, name: str) -> int:
         return next(axis.axis for axis in self._maps.extents(name) if axis.grows)
 
-    def _is_centred(self, name: str) -> bool:
-        """Whether a tensor that something outside of the stream makes has a mean of zero already."""
+    def _is_of_features(self, name: str, axes: Sequence[int]) -> bool:
+        """Whether a mean over ``axes`` is one over features alone, at each position by itself."""
+        return all(axis.grows or axis.old == 1 for axis in self._maps.extents(name) if axis.axis in axes)
+
+    def _is_centred(self, name: str, axes: Sequence[int]) -> bool:
+        """Whether a tensor that something outside of the stream makes has a mean of zero over ``axes`` already."""
         tensor = self._tensors[name]
-        return bool(tensor.inputs) and is_centred_by_nodes(tensor.inputs[0])
+        return bool(tensor.inputs) and is_centred_by_nodes(tensor.inputs[0], axes)
 
     def _written(self, name: str) -> Written | None:
         return written_by(self._tensors[name], self._analysis, self._maps)

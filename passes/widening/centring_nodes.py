@@ -75,8 +75,8 @@ def _factors(maps: FeatureMaps, x: gs.Variable, axes: Sequence[int], builder: No
     return builder.node("Constant", [], like=x, name=name, attrs={"value": value}, shape=factors.shape)
 
 
-def is_centred_by_nodes(node: gs.Node) -> bool:
-    """Whether a node is the last of those that :func:`insert_centring` makes."""
+def is_centred_by_nodes(node: gs.Node, axes: Sequence[int] | None = None) -> bool:
+    """Whether a node is the last of those that :func:`insert_centring` makes, over some or all of ``axes`` if given."""
     if node.op != "Sub" or not node.inputs[1].inputs:
         return False
     kept = node.inputs[1].inputs[0]
@@ -85,4 +85,13 @@ def is_centred_by_nodes(node: gs.Node) -> bool:
     mean, factors = kept.inputs[0].inputs[0], constant_values(kept.inputs[1])
     if mean.op != "ReduceMean" or mean.inputs[0] is not node.inputs[0] or factors is None:
         return False
+    if axes is not None and not _reduced(mean) <= set(axes):
+        return False
     return abs(float(array_of(factors).mean(dtype=np.float64)) - 1) < _ROUNDING
+
+
+def _reduced(mean: gs.Node) -> set[int]:
+    """The axes of a mean that :func:`insert_centring` made; they count from the start."""
+    stored = constant_values(mean.inputs[1]) if len(mean.inputs) > 1 else None
+    axes = mean.attrs.get("axes", ()) if stored is None else array_of(stored)
+    return {int(axis) for axis in axes}

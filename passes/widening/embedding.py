@@ -31,7 +31,13 @@ from sift_onnx.graphs.unread_nodes import drop_unread
 from sift_onnx.model import Model
 from sift_onnx.operators.einsum_terms import einsum_terms
 from sift_onnx.operators.traits import REARRANGING, RECURRENT
-from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, NORMALIZATIONS, PARAMETERS
+from sift_onnx.operators.weight_operands import (
+    CHANNEL_NORMALIZATIONS,
+    CONVOLUTIONS,
+    MATRIX_PRODUCTS,
+    NORMALIZATIONS,
+    PARAMETERS,
+)
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.passes.widening.centring import Centring
 from sift_onnx.passes.widening.corrections import correct
@@ -156,7 +162,8 @@ class Embedding:
             scale = node.inputs[scaling.input]
             if constant_values(scale) is None:
                 node = scale.inputs[0]  # what it gives is going to be corrected by another node
-            has_bias = node.op == "LayerNormalization" and len(node.inputs) > 2 and not node.inputs[2].is_empty()
+            may_have_bias = node.op in CHANNEL_NORMALIZATIONS | {"LayerNormalization"}
+            has_bias = may_have_bias and len(node.inputs) > 2 and not node.inputs[2].is_empty()
             if not self._grows(scale) or has_bias or id(node) in done or shifted[node.outputs[0].name]:
                 continue
             done.add(id(node))

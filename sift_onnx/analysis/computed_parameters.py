@@ -252,8 +252,10 @@ def _model_of(graph: gs.Graph, parameter: _Computed) -> onnx.ModelProto | None:
     """The nodes as a model of their own, with the floating-point constants as its inputs."""
     tensors: dict[int, gs.Tensor] = {}
 
+    handed_on = _integers_handed_on(parameter)
+
     def taken(tensor: gs.Tensor) -> gs.Tensor:
-        constant = constant_values(tensor)
+        constant = handed_on.get(id(tensor), constant_values(tensor))
         if constant is None:
             new: gs.Tensor = gs.Variable(tensor.name)
         elif any(tensor is source for source in parameter.sources):
@@ -271,6 +273,7 @@ def _model_of(graph: gs.Graph, parameter: _Computed) -> onnx.ModelProto | None:
             [t if t.is_empty() else taken(t) for t in node.outputs],
         )
         for node in parameter.nodes
+        if id(node.outputs[0]) not in handed_on
     ]
     own = gs.Graph(
         nodes,
@@ -283,6 +286,13 @@ def _model_of(graph: gs.Graph, parameter: _Computed) -> onnx.ModelProto | None:
         return onnx.shape_inference.infer_shapes(gs.export_onnx(own, do_type_check=False), data_prop=True)
     except Exception:  # native code, and types that graphsurgeon cannot write
         return None
+
+
+def _integers_handed_on(parameter: _Computed) -> dict[int, gs.Constant]:
+    """What an Identity gives, where it is a constant of integers: shape inference does not look behind one."""
+    origins = ((node, origin_of(node.outputs[0], {"Identity"})[0]) for node in parameter.nodes if node.op == "Identity")
+    found = ((node, constant_values(origin)) for node, origin in origins)
+    return {id(n.outputs[0]): c for n, c in found if c is not None and dtype_of(c).kind in "iu"}
 
 
 def _is_small(model: onnx.ModelProto, stored: int) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "Leaf",
     "Number",
     "Product",
+    "Quotient",
     "ScaleEdit",
     "WeightLayer",
     "WeightUse",
@@ -65,11 +66,21 @@ class Element:
         value: in the original.
         size: the same as an expression: what it will be after widening, if nothing is rewritten.
         leaf: where it can be rewritten, if it is read straight from a constant.
+        quotient: what it is a quotient of, where the divisor is read straight from a constant and nothing remains.
     """
 
     value: int
     size: Size
     leaf: Leaf | None = None
+    quotient: Quotient | None = None
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """A size divided by an element of a constant: a width by the number of its heads, say."""
+
+    dividend: Size
+    divisor: Leaf
 
 
 @dataclass(frozen=True)
@@ -196,7 +207,8 @@ class AxisAnalysis:
         derived: tensors that are made from constants only, initializers included; not what is looked up in embeddings.
         unscaled: products over a growing axis without a factor that follows it.
         attention: which part of an attention width grows, see :data:`AttentionGrowth`.
-        whole_groups: whether normalizations get more groups, in place of wider ones.
+        whole_groups: whether normalizations get more groups, in place of wider ones, and attention between features
+            more heads.
         head_splits: nodes that split a width into heads, where they have to be distinguished.
         order: the nodes in the order they were analysed; node indices refer to it.
         inputs: the shapes of the graph's inputs that sizes are of.

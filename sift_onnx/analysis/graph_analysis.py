@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.axes.sizes import Axis, AxisError
 from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause
 from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
-from sift_onnx.analysis.heads import head_splits
+from sift_onnx.analysis.heads import head_splits, splits_of_compared_features
 from sift_onnx.analysis.rule_context import RuleContext, sizes_behind
 from sift_onnx.analysis.rule_registry import rule_for
 from sift_onnx.analysis.rules.attention_scale import find_scales
@@ -61,7 +61,8 @@ def analyze(
             :func:`sift_onnx.shapes.input_binding.bindings` that the graph does not contradict.
         attention: which part of an attention width grows.
         resize_outputs: globs over graph outputs that may change their size.
-        whole_groups: whether normalizations get more groups, in place of wider ones.
+        whole_groups: whether normalizations get more groups, in place of wider ones, and attention between features
+            more heads.
 
     Raises:
         UsageError: an input shape is missing or wrong.
@@ -105,7 +106,10 @@ def _first_that_fits(model: Model, candidates: Iterable[BoundInputs], growth: _G
             if growth.attention != "head-dim":
                 plain = replace(growth, attention="head-dim")
                 splits = head_splits(_analyze(model, inputs, dict(shapes), plain, frozenset()))
-            analysis = _analyze(model, inputs, shapes, growth, splits)
+            analysis = _analyze(model, inputs, dict(shapes), growth, splits)
+            if growth.whole_groups and not splits:
+                splits = splits_of_compared_features(analysis)
+                analysis = _analyze(model, inputs, shapes, growth, splits) if splits else analysis
             if inputs.assumed:
                 _check_outputs(model, analysis)
             return analysis

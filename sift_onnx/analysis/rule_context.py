@@ -211,13 +211,19 @@ class RuleContext:
 
     def tie(self, element: Element, size: Size, reason: str) -> None:
         """Say that ``element`` states ``size``: it is rewritten if it can be, else the two are the same."""
-        leaf = element.leaf
-        if leaf is None:
-            if not self.system.grows(element.size):
-                self.system.equate(element.size, size, self.cause(f"{reason}, computed from numbers that stay"))
-            else:
-                self.equate(element.size, size, reason)
-            return
+        if element.leaf is not None:
+            self._rewrite(element.leaf, size, reason)
+        elif not self.system.grows(element.size):
+            self.system.equate(element.size, size, self.cause(f"{reason}, computed from numbers that stay"))
+        elif self.index in self.analysis.head_splits and element.quotient is not None and not self.system.grows(size):
+            # A width, divided by the number of its heads, of which there are going to be more.
+            number = element.quotient.dividend / element.value
+            self.system.require_integer(number)
+            self._rewrite(element.quotient.divisor, number, reason)
+        else:
+            self.equate(element.size, size, reason)
+
+    def _rewrite(self, leaf: Leaf, size: Size, reason: str) -> None:
         edits = self.analysis.constant_edits.setdefault((leaf.node, leaf.input), {})
         if leaf.element in edits:
             self.equate(edits[leaf.element], size, reason)

@@ -62,8 +62,8 @@ def report(
         OutputError: the page exists and ``force`` is off, or it cannot be written.
         MissingExtraError: charts need matplotlib, which is not installed.
     """
-    several = isinstance(results, Sequence) and not isinstance(results, str)
-    given = [_record_or_path(result) for result in (results if several else [results])]
+    several = results if isinstance(results, Sequence) and not isinstance(results, str) else [results]
+    given = [_record_or_path(result) for result in several]
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for number, result in enumerate(given):
@@ -86,4 +86,4 @@ def _record_or_path(result: Any) -> Record | str:
         return result
     if isinstance(result, (str, os.PathLike)):
         return os.fspath(result)
-    raise UsageError(f"a {type(result).__name__} is no result; give what other functions return, or a path of JSON")
+    raise UsageError(f"{type(result).__name__} is no kind of result; give results of functions, or paths of JSON")

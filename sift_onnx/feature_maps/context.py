@@ -182,6 +182,25 @@ class FeatureMapContext:
             self.refuse("subtracts the mean over several axes that grow", growing)
         self._maps.centred.append(CentredInput(self.index, i, tuple(axes)))
 
+    def require_centred_images(self) -> bool:
+        """Say that the mean over features and pixels has to be zero where a Reshape reads them to flatten them.
+
+        The Reshape gives input 0, ``[N, 1, features * pixels]``. There, unlike behind it, features are an axis.
+
+        Returns:
+            Whether a Reshape does so, for this node alone.
+        """
+        flat = self.node.inputs[0]
+        reshape = flat.inputs[0] if flat.inputs else None
+        if reshape is None or reshape.op != "Reshape" or len(flat.outputs) != 1:
+            return False
+        x = self._maps.extents(reshape.inputs[0].name)
+        kept = [axis for axis in x[1:] if not axis.grows]
+        if len(kept) != len(x) - 2 or x[0].grows or x[0].old != self.input(0)[0].old:
+            return False
+        self._maps.centred.append(CentredInput(self._maps.index_of(reshape), 0, tuple(range(1, len(x)))))
+        return True
+
     def require_centred_difference(self, axes: Sequence[int]) -> None:
         """Say that the node takes the mean over ``axes`` for others that subtract it from the same input."""
         self.require_centred(0, axes)

@@ -84,6 +84,18 @@ def test_costs_masks_and_widths_see_them(net: Net) -> None:
     np.testing.assert_allclose(run(wide, net.feeds)[x], run(model, net.feeds)[x], rtol=1e-4, atol=1e-5)
 
 
+def test_a_shape_that_an_identity_hands_on_is_known(net: Net) -> None:
+    """As exporters write equal constants, here the shapes of two standardized weights."""
+    shape = net.constant([8, 8, 1, 1])
+    x = net.op("Reshape", net.input("x", 2, 8), net.constant([2, 8, 1, 1]))
+    for i, same in enumerate((shape, net.op("Identity", shape))):
+        rows = net.weight(8, 8, name=f"v{i}")
+        rows = net.op("Sub", rows, net.op("ReduceMean", rows, net.constant([1])))
+        x = net.op("Conv", x, net.op("Reshape", rows, same, name=f"conv{i}.weight"))
+    net.output(x)
+    assert stored(net)[1] == ["conv0.weight", "conv1.weight"]
+
+
 def test_masks_go_with_elements_that_are_moved(net: Net) -> None:
     gated_recurrence(net)
     model = net.model()

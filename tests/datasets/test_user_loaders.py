@@ -49,7 +49,7 @@ def test_a_mapping_of_other_names_is_refused(given: Any, part: Any, message: str
 
 
 def test_no_name_of_data_is_no_folder() -> None:
-    with pytest.raises(UsageError, match="`data` is empty; write FILE.py:FUNCTION"):
+    with pytest.raises(UsageError, match=r"`data` is empty; write FILE\.py:FUNCTION"):
         read_part("", SPECS, "train")
 
 

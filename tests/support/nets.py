@@ -116,7 +116,7 @@ class Net:
         types.update({info.name: info.type for info in inferred.graph.output})
         for info in model.graph.output:
             shape = self._outputs[info.name]
-            if shape is None and types[info.name].WhichOneof("value") is None:
+            if shape is None and not types[info.name].tensor_type.HasField("shape"):
                 shape = run(model, self.feeds)[info.name].shape  # behind an operator that onnx does not know
             if shape is None:
                 info.type.CopyFrom(types[info.name])

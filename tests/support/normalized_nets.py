@@ -121,4 +121,5 @@ NORMS = [
     norm_by_the_sum_of_squares,
     unit_length,
     lp_norm,
+    centred,
 ]

@@ -27,8 +27,12 @@ class SparseNet(Net):
         return self.constant((values / max(fan, 1) ** 0.5).astype(np.float32), name)
 
 
-def assert_same_as_onnxruntime(model, feeds, program=None, tolerance=2e-5):
-    """Compare all outputs, relative to the largest value of each; the program that ran."""
+def assert_same_as_onnxruntime(model, feeds, program=None, tolerance=2e-5, least=0.0):
+    """Compare all outputs, relative to the largest value of each, or to ``least`` if that is larger.
+
+    Returns:
+        The program that ran.
+    """
     program = program or CpuProgram(model, ONE_THREAD)
     outputs = program.run(feeds)
     wanted = OnnxRuntimeProgram(model, ONE_THREAD).run(feeds)
@@ -36,7 +40,7 @@ def assert_same_as_onnxruntime(model, feeds, program=None, tolerance=2e-5):
     for name, array in wanted.items():
         assert outputs[name].shape == array.shape
         assert outputs[name].dtype == array.dtype
-        scale = float(np.abs(array).max(initial=0)) or 1.0
+        scale = max(float(np.abs(array).max(initial=0)), least) or 1.0
         np.testing.assert_allclose(outputs[name] / scale, array / scale, rtol=0, atol=tolerance, err_msg=name)
     return program
 

@@ -90,8 +90,8 @@ def _value(step: Step, operands: list[Any]) -> Any:
         case GlobalPool(axes=axes):
             return x.mean(axis=axes, keepdims=spec.keep_axes, dtype=np.float64).astype(np.float32)
         case LayerNormalization():
-            centred = x - x.mean(axis=-1, keepdims=True)
-            variance = np.square(centred).mean(axis=-1, keepdims=True)
+            centred = x - x.mean(axis=-1, keepdims=True) if spec.is_centered else x
+            variance = np.maximum(np.square(centred).mean(axis=-1, keepdims=True), spec.least)
             return (centred / np.sqrt(variance + spec.epsilon) * spec.scale + spec.shift).astype(np.float32)
         case Reshaped():
             return x.reshape(result_dims(spec, x.shape))

@@ -13,8 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros
-from sift_onnx.backends.cpu.lower.layouts import LANES_PAY
+from sift_onnx.backends.cpu.lower.layouts import LANES, LANES_PAY
 from sift_onnx.backends.cpu.lower.rates import Entry, Rates
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
@@ -31,6 +32,7 @@ from sift_onnx.backends.lowering.specs import (
     QuantizedConv,
     QuantizedMatmul,
     QuantizedMean,
+    Recurrent,
     Reshaped,
     result_dims,
 )
@@ -51,6 +53,16 @@ SMALL_BYTES = 1 << 19
 _INT8_SHARE = 0.25
 # Weights of a region's products that are more, as dense floats, come from memory in each run.
 _CACHED_BYTES = 8 << 20
+# Weights that the second-level cache keeps from step to step, beside what else passes through it. Of twice as many, it
+# keeps none: each step reads them from behind it. Between the two, time grows with the bytes (measured).
+_KEPT_BYTES = 3 * _kernels.cache_bytes()[1] // 4
+# Products of recurrent layers by a lookup in registers, and the columns that these hold.
+_LOOKUP = "lookup"
+_LOOKUP_COLUMNS = 31
+# Of a step of a sequence there, besides its product.
+_LOOKUP_SECONDS = 0.25e-6
+# Of a step of a recurrent layer in the kernels, besides its product.
+_STEP_SECONDS = 2.5e-6
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 # Activations that cost next to nothing where a result is stored.
 _COMPARISONS = ("none", "clip", "leaky")
@@ -90,6 +102,9 @@ class Work:
         usual: kind of a side that has no rates for ``kind``, as onnxruntime for values of fewer bits.
         elsewhere: share of the dense product's time that onnxruntime takes.
         weights: bytes of a product's weights in the kernels, and in onnxruntime.
+        steps: of all directions of a recurrent layer, one after the other.
+        kept: share of a recurrent layer's weights that a cache keeps from step to step; others are as those of a large
+            product.
         is_quantized: whether it multiplies bytes; the rates are those of floats, and ``Entry.quantized`` times as high.
     """
 
@@ -103,6 +118,8 @@ class Work:
     elsewhere: float = 1.0
     weights: tuple[float, float] = (0.0, 0.0)
     is_quantized: bool = False
+    steps: int = 0
+    kept: float = 1.0
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
@@ -110,6 +127,8 @@ class Work:
         kind = self.kind if self.kind in side.flops or not self.usual else self.usual
         if kind in side.flops:
             rate = side.flops[kind].at(self.positions, density) * (side.quantized if self.is_quantized else 1)
+            if self.kept < 1 and kind != _LOOKUP:
+                rate = 1 / (self.kept / rate + (1 - self.kept) / side.flops["product"].at(self.positions, density))
             seconds += 1e-9 * density * self.flops / rate
         else:
             seconds += 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
@@ -129,6 +148,16 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         tokens = operand[-2]
         flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
+    if isinstance(spec, Recurrent):
+        # Each step is a product of as many rows as there are sequences, and each gate has an activation.
+        direction = step.dtype.itemsize * spec.weights.size / len(spec.reversed)
+        density = 1.0 if multiplies_zeros(spec.weights) else spec.weights.density
+        flops = 2.0 * spec.weights.size * math.prod(operand[:-1])
+        gates = float(step.dtype.itemsize * math.prod(operand))
+        kind = _LOOKUP if _looks_up(spec, operand[1]) else "small product"
+        return Work(kind, operand[1], density, flops, nbytes, 2.0 * gates, usual="small product",
+                    steps=operand[0] * len(spec.reversed),
+                    kept=min(max(2 - direction / _KEPT_BYTES, 0.0), 1.0))  # fmt: skip
     if isinstance(spec, QuantizedMatmul):
         return _integer_work(spec, operand, result, nbytes)
     if isinstance(spec, LinearLayer):
@@ -158,6 +187,16 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         is_plain = getattr(spec, "activation", NO_ACTIVATION)[0] in _COMPARISONS
         kind = _ELEMENTWISE if is_plain else _ACTIVATION
     return Work(kind, 0.0, 1.0, 0.0, nbytes)
+
+
+def _looks_up(spec: Recurrent, sequences: int) -> bool:
+    """Whether the kernels look states up, where their instruction set can (``products/recurrent.cpp``)."""
+    density, rows = spec.weights.density, spec.weights.rows / len(spec.reversed)
+    # Of sixteen rows, the one with the most entries in 31 columns decides, in whole groups of four.
+    most = _LOOKUP_COLUMNS * density + 1.77 * math.sqrt(_LOOKUP_COLUMNS * density * (1 - density))
+    groups = math.ceil(rows / LANES) * math.ceil(spec.weights.columns / _LOOKUP_COLUMNS) * (most / 4 + 0.5)
+    few = sequences < (12 if density > 0.25 else 8)
+    return few and density <= 0.55 and spec.weights.columns >= _LOOKUP_COLUMNS and groups * 322 <= _KEPT_BYTES / 3 * 5
 
 
 def _integer_work(spec: QuantizedMatmul, operand: Shape, result: Shape, nbytes: float) -> Work:
@@ -212,7 +251,9 @@ def region_estimate(
         shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
         work = step_work(step, operand, shapes[step.output])
         if work is not None:
+            is_lookup = work.kind == _LOOKUP and _LOOKUP in rates.kernels.flops
             own = work.seconds(rates.kernels, work.density)
+            own += work.steps * (_LOOKUP_SECONDS * work.positions if is_lookup else _STEP_SECONDS)
             other = work.seconds(rates.onnxruntime, 1.0) * work.elsewhere
             if from_memory and any(work.weights):
                 # Both wait for the same memory.

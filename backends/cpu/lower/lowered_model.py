@@ -9,7 +9,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.plan import Plan
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.lower.weights import packed_rows, packed_weights, quad_weights
-from sift_onnx.backends.lowering.specs import LinearLayer, QuantizedMatmul
+from sift_onnx.backends.lowering.specs import LinearLayer, QuantizedMatmul, Recurrent
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.shapes.tensor_specs import TensorSpec
 
@@ -61,7 +61,7 @@ def weights_of(part: Region | Subgraph) -> RegionWeights:
     for index, step in enumerate(part.steps):
         if isinstance(step.spec, QuantizedMatmul):
             weights[index] = quad_weights(step.spec)
-        elif isinstance(step.spec, LinearLayer):
+        elif isinstance(step.spec, (LinearLayer, Recurrent)):
             matrix = step.spec.weights
             weights[index] = packed_weights(matrix) if matrix.values == "float32" else packed_rows(matrix)
     return weights

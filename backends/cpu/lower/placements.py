@@ -15,6 +15,7 @@ from sift_onnx.backends.lowering.specs import (
     Depthwise,
     Matmul,
     QuantizedMatmul,
+    Recurrent,
     Repeated,
     Reshaped,
     Sliced,
@@ -31,8 +32,20 @@ ONNXRUNTIME = "onnxruntime"
 
 def placements_of(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placement, ...]:
     """Every node of the model, in its order."""
-    group_of = {index: group for group in groups for index in group.nodes}
-    return tuple(_placement(node, group_of.get(index)) for index, node in enumerate(graph.nodes))
+    group_of: dict[int, NodeGroup] = {}
+    for group in groups:
+        for index in group.nodes:
+            # Of the steps for one node, its recurrence says more than views of its result.
+            if index not in group_of or not _is_recurrent(group_of[index]):
+                group_of[index] = group
+    return tuple(
+        _without(node) if index is None else _placement(node, group_of.get(index)) for node, index in graph.origin
+    )
+
+
+def _without(node: onnx.NodeProto) -> Placement:
+    reason = "what reads it takes the order of axes that its operand has"
+    return Placement(node_name(node), node.op_type, "folded", reason)
 
 
 def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
@@ -43,6 +56,10 @@ def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
     else:
         place, reason = KERNELS, _kernel_reason(group.step.spec)
     return Placement(node_name(node), node.op_type, place, reason)
+
+
+def _is_recurrent(group: NodeGroup) -> bool:
+    return group.step is not None and isinstance(group.step.spec, Recurrent)
 
 
 def _kernel_reason(spec: Spec) -> str:
@@ -57,7 +74,9 @@ def _kernel_reason(spec: Spec) -> str:
         case Conv() | Matmul() if pays(spec.weights):
             held = "" if spec.weights.values == "float32" else f", values are held as {spec.weights.values}"
             return f"{1 - spec.weights.density:.0%} of its weights are pruned{held}"
-        case Conv() | Depthwise() | Matmul():
+        case Recurrent() if pays(spec.weights):
+            return f"{1 - spec.weights.density:.0%} of its recurrent weights are pruned"
+        case Conv() | Depthwise() | Matmul() | Recurrent():
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():
             return "the same values under other sizes"

@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, pays
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Conv, Matmul, QuantizedMatmul, Reshaped
+from sift_onnx.backends.lowering.specs import Conv, Matmul, QuantizedMatmul, Recurrent, Reshaped
 
 __all__ = ["MARGIN", "Setting", "is_certain", "is_sparse", "region_estimates", "sizes_to_expect", "why_not_profitable"]
 
@@ -50,7 +50,7 @@ def is_sparse(step: Step) -> bool:
     """Whether enough of the step's weights are zero, of integers enough quads, or their values take few bytes."""
     if isinstance(step.spec, QuantizedMatmul):
         return step.spec.weights.quad_density <= LIVE_BELOW
-    return isinstance(step.spec, (Conv, Matmul)) and pays(step.spec.weights)
+    return isinstance(step.spec, (Conv, Matmul, Recurrent)) and pays(step.spec.weights)
 
 
 def is_certain(estimate: Estimate, measured: float = 0.0) -> bool:

@@ -14,6 +14,7 @@ from sift_onnx.backends.lowering.specs import (
     Joined,
     Matmul,
     QuantizedMatmul,
+    Recurrent,
     Repeated,
     Reshaped,
     Sliced,
@@ -91,7 +92,7 @@ def own_reason(group: NodeGroup) -> str:
             f"its int8 weights fill {spec.weights.quad_density:.0%} of the quads (four along the input features), the "
             f"kernels gain below {LIVE_BELOW:.0%}"
         )
-    if isinstance(spec, (Conv, Matmul)) and not pays(spec.weights):
+    if isinstance(spec, (Conv, Matmul, Recurrent)) and not pays(spec.weights):
         return (
             f"its weights are dense: {spec.weights.density:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
         )

@@ -22,6 +22,7 @@ from sift_onnx.backends.lowering.specs import (
     PixelCopy,
     QuantizedConv,
     QuantizedMatmul,
+    Recurrent,
     Spec,
     result_dims,
 )
@@ -38,6 +39,8 @@ def active_flops(spec: Spec, shape: Shape) -> float:
     if isinstance(spec, QuantizedMatmul):
         sizes = result_dims(spec, shape if isinstance(spec, QuantizedConv) else shape[:2])
         return 2.0 * spec.weights.nnz * math.prod(concrete(sizes)) / spec.weights.rows
+    if isinstance(spec, Recurrent):
+        return 2.0 * spec.weights.nnz * shape[0]
     if isinstance(spec, Conv):
         spec = replace(spec, pool=None)
     if not isinstance(spec, LinearLayer):
@@ -60,6 +63,8 @@ def kernel_name(operators: RegionOperators, index: int, step: Step, shape: Shape
     spec = step.spec
     if isinstance(spec, (Moving, Channels)):
         return f"copy {layout}"
+    if isinstance(spec, Recurrent):
+        return f"{spec.cell} {layout}"
     if isinstance(spec, _WITHOUT_OPERATOR):
         return f"{type(spec).__name__.lower()} {layout}"
     if layout not in ("planes", "images16") or step.result_dtype.is_bytes:

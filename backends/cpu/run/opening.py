@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.backends.base import CompileOptions, ModelSource, Placement
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
@@ -32,6 +33,7 @@ from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trials import Trials, clock_of
 from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
 from sift_onnx.backends.forks import renew_in_children
+from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
@@ -145,8 +147,11 @@ class _Opener:
         """The model lowered, and the graph that it was read to."""
         model, threads = self.model, self.pool.threads
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
+        loaded, _ = store_computed_parameters(loaded)
         graph = GraphView(loaded)
         check_constant_sizes(graph)
+        graph = channels_first(graph)
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))

@@ -25,6 +25,7 @@ from sift_onnx.backends.lowering.specs import (
     Matmul,
     PixelCopy,
     Pool,
+    Recurrent,
     Spec,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
@@ -70,6 +71,12 @@ def build(
                 return _kernels.DenseProduct(weights, spec.bias, activation=spec.activation, isa=isa)
             # Rows in lanes: the 1x1 convolution of images of one pixel.
             return _kernels.Conv(weights, spec.bias, activation=spec.activation, layout=layout, isa=isa)
+        case Recurrent() if weights is not None:
+            # Its layout depends on the batch, which `for_batch` says.
+            return _kernels.Recurrent(
+                weights, spec.bias, cell=spec.cell, reversed=list(spec.reversed),
+                has_cell_states=spec.has_cell_states, has_lengths=spec.has_lengths, isa=isa,
+            )  # fmt: skip
         case Depthwise() if weights is not None:
             return _kernels.Depthwise(
                 weights, spec.bias, activation=spec.activation, layout=layout, isa=isa,
@@ -105,8 +112,9 @@ def build(
             )  # fmt: skip
         case LayerNormalization():
             return _kernels.LayerNormalization(
-                spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa
-            )
+                spec.scale, spec.shift, spec.epsilon, least=spec.least, is_centered=spec.is_centered, layout=layout,
+                isa=isa,
+            )  # fmt: skip
     raise AssertionError(f"{type(spec).__name__} is no operator")
 
 
@@ -167,7 +175,9 @@ def build_attention(
         )
     }
     heads = _heads(spec, sequences, tokens, channels)
-    return _kernels.Attention(**heads, **roundings, mask=mask, layout=layout, isa=isa)
+    return _kernels.Attention(
+        **heads, **roundings, head_scales=spec.head_scales, mask=mask, layout=layout, isa=isa
+    )
 
 
 def build_cached_attention(

@@ -84,13 +84,16 @@ class Parts:
         self.programs = tuple(programs)
         self.outputs = tuple(outputs)
         self._parts = _with_lifetimes(self.programs, self.outputs, shapes or {})
-        first = self.programs[0]
-        self._only = first if len(self.programs) == 1 and isinstance(first, OnnxRuntimeProgram) else None
+        self._only = self.programs[0] if len(self.programs) == 1 else None
 
     def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING) -> dict[str, Array]:
         """The model's outputs for feeds that are known to fit; see :meth:`RegionProgram.run` for ``into``."""
-        if self._only is not None:
-            return self._only.run_unchecked(feeds)
+        only = self._only
+        if isinstance(only, RegionProgram):
+            made = dict(zip(only.region.made, only.run(feeds, None, into), strict=True))
+            return made if len(made) == 1 else {name: made[name] for name in self.outputs}
+        if only is not None:
+            return only.run_unchecked(feeds)
         values = dict(feeds)
         for part in self._parts:
             part.run(values, None, into)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sift_onnx.backends.base import NodeProfile
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
-from sift_onnx.backends.lowering.specs import LinearLayer, QuantizedMatmul
+from sift_onnx.backends.lowering.specs import LinearLayer, QuantizedMatmul, Recurrent
 
 __all__ = ["profile_region", "with_shares"]
 
@@ -53,7 +53,7 @@ def profile_region(
         if number not in sums:
             continue
         seconds = statistics.median(sums[number])
-        layer = step.spec if isinstance(step.spec, (LinearLayer, QuantizedMatmul)) else None
+        layer = step.spec if isinstance(step.spec, (LinearLayer, QuantizedMatmul, Recurrent)) else None
         fused = len(step.nodes) - 1
         reason = reasons.get(name, "")
         nodes.append(

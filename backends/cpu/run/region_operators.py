@@ -12,7 +12,7 @@ from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.quantized_operators import build_quantized
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import LinearLayer, Matmul, QuantizedMatmul
+from sift_onnx.backends.lowering.specs import LinearLayer, Matmul, QuantizedMatmul, Recurrent
 
 __all__ = ["RegionOperators", "without_values"]
 
@@ -103,7 +103,7 @@ class RegionOperators:
             assert not isinstance(quads, _kernels.SparseWeights)
             return build_quantized(spec, layout, quads, self._isa)
         rows = self._rows_of(index, layout) if isinstance(spec, Matmul) else None
-        weights = self._source(index) if rows is None and isinstance(spec, LinearLayer) else None
+        weights = self._source(index) if rows is None and isinstance(spec, (LinearLayer, Recurrent)) else None
         return build(spec, layout, weights if rows is None else rows, self._isa)
 
     def _source(self, step: int) -> _kernels.SparseWeights:
@@ -142,7 +142,7 @@ class RegionOperators:
 def without_values(step: Step) -> Step:
     """A step that does not hold the values of its weights."""
     spec = step.spec
-    if isinstance(spec, LinearLayer):
+    if isinstance(spec, (LinearLayer, Recurrent)):
         return replace(step, spec=replace(spec, weights=spec.weights.released()))
     if isinstance(spec, QuantizedMatmul):
         return replace(step, spec=replace(spec, weights=spec.weights.released()))

@@ -21,8 +21,10 @@ from sift_onnx.backends.cpu.run.kernel_names import active_flops, kernel_name
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators, without_values
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes
 from sift_onnx.backends.cpu.run.schedules.region_schedules import Prepared, RegionSchedules
+from sift_onnx.backends.cpu.run.schedules.slabs import Slab
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
 
@@ -31,6 +33,7 @@ Array = npt.NDArray[Any]
 # Arrays from this size on are mapped separately by the system, which clears them.
 _POOLED_BYTES = 1 << 18
 _NOTHING: Mapping[str, Array] = {}
+_INT32 = np.dtype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class RegionProgram:
         self._workspace = workspace
         self._arrays = arrays
         self.region = replace(region, steps=tuple(without_values(step) for step in region.steps))
+        self._reads = tuple((name, region.constants.get(name)) for name, _ in region.inputs)
         self._operators = RegionOperators(self.region, weights, isa)
         self._schedules = RegionSchedules(self.region, self._operators, isa)
         self._lock = threading.Lock()
@@ -93,37 +97,50 @@ class RegionProgram:
         """
         if self.region.prepared:
             values = {**values, **prepared_rows(self.region.prepared, values, self._sizes_of(values))}
-        constants = self.region.constants
-        inputs = [
-            _as_kernels_read(constants[name] if name in constants else values[name]) for name, _ in self.region.inputs
-        ]
+        inputs = [_as_kernels_read(values[name] if array is None else array) for name, array in self._reads]
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
-        arrays = [*inputs, *outputs]
-        # Images and rows are consecutive in all of them but constants: a slab is a range of their elements.
-        flat = [array.reshape(-1) for array in arrays]
-        shared = [name in constants for name, _ in self.region.inputs] + [False] * len(outputs)
         caches = self._caches(values, prepared, into) if self.region.caches else []
-        begin = time.perf_counter()
-        for slab, planned in prepared.slabs:
-            views = [
-                array
-                if slab.is_all or is_shared
-                else array[slab.first * (size := array.size // slab.of) :][: slab.count * size]
-                for array, is_shared in zip(flat, shared, strict=True)
-            ]
-            if times is None:
-                planned.sequence.run(self.pool, self._workspace, views, caches=caches)
-                continue
-            seconds = np.zeros(len(planned.steps))
-            at = time.perf_counter() - begin
-            planned.sequence.run(self.pool, self._workspace, views, seconds, caches=caches)
-            for step, shape, layout, took in zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True):
-                times.append(StepTime(step, at, float(took), shape, layout))
-                at += float(took)
+        try:
+            self._run(prepared, inputs, outputs, caches, times)
+        except ValueError as error:
+            # Operators check what their arrays say, such as the lengths of sequences.
+            raise UsageError(str(error)) from error
         if self._operators.holds_unpacked:
             self._release()
         return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
+
+    def _run(
+        self,
+        prepared: Prepared,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        caches: list[CacheArrays],
+        times: list[StepTime] | None,
+    ) -> None:
+        """Run slab after slab."""
+        begin = time.perf_counter() if times is not None else 0.0
+        for slab, planned in prepared.slabs:
+            arrays = [*inputs, *outputs] if slab.is_all else self._ranges(slab, inputs, outputs)
+            if times is None:
+                planned.sequence.run(self.pool, self._workspace, arrays, caches=caches)
+                continue
+            seconds = np.zeros(len(planned.steps))
+            at = time.perf_counter() - begin
+            planned.sequence.run(self.pool, self._workspace, arrays, seconds, caches=caches)
+            for step, shape, layout, took in zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True):
+                times.append(StepTime(step, at, float(took), shape, layout))
+                at += float(took)
+
+    def _ranges(self, slab: Slab, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """A slab of all arrays but constants: images and rows are consecutive, so it is a range of their elements."""
+        shared = [constant is not None for _, constant in self._reads] + [False] * len(outputs)
+        return [
+            array
+            if is_shared
+            else array.reshape(-1)[slab.first * (size := array.size // slab.of) :][: slab.count * size]
+            for array, is_shared in zip((*inputs, *outputs), shared, strict=True)
+        ]
 
     def _caches(self, values: Mapping[str, Array], prepared: Prepared, into: Mapping[str, Array]) -> list[CacheArrays]:
         shared = SharedArrays()
@@ -144,8 +161,12 @@ class RegionProgram:
 
     def prepare(self, sizes: Sequence[Sizes]) -> Prepared:
         """Schedules for inputs of ``sizes``; those of the shapes that came last are kept."""
+        key = tuple(sizes)
+        latest = self._schedules.latest(key)
+        if latest is not None:
+            return latest
         with self._lock:
-            return self._schedules.prepare(sizes)
+            return self._schedules.prepare(key)
 
     @property
     def weight_bytes(self) -> int:
@@ -172,6 +193,12 @@ class RegionProgram:
 
 
 def _as_kernels_read(array: Array) -> Array:
-    """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may."""
-    array = np.ascontiguousarray(array)
+    """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may.
+
+    Lengths of sequences come as int32, and are read as floats.
+    """
+    flags, is_lengths = array.flags, array.dtype == _INT32
+    if flags.c_contiguous and flags.aligned and array.ndim and not is_lengths:
+        return array
+    array = np.ascontiguousarray(array, np.float32 if is_lengths else None)
     return array if array.flags.aligned else array.copy()

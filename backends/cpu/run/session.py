@@ -29,6 +29,7 @@ from sift_onnx.shapes.tensor_specs import TensorSpec
 
 __all__ = ["InferenceSession", "ModelMetadata", "NodeArg"]
 
+_NOTHING: Mapping[str, npt.NDArray[Any]] = {}
 _TYPE_NAMES = {"float32": "float", "float64": "double", "object": "string"}
 
 
@@ -144,8 +145,12 @@ class InferenceSession:
             UsageError: an input is missing, unknown, or of another dtype or shape; an output is unknown.
             BackendError: the run failed.
         """
-        check_run_options(run_options)
-        return self._outputs(self._checked(output_names, input_feed), input_feed)
+        if run_options is not None:
+            check_run_options(run_options)
+        names = self._checked(output_names, input_feed)
+        outputs = self._program.run(input_feed) if self._events is None else self._results(input_feed, _NOTHING)
+        # All of them are in the model's order.
+        return list(outputs.values()) if names is self._output_names else [outputs[name] for name in names]
 
     def run_async(
         self,
@@ -214,7 +219,8 @@ class InferenceSession:
         for name in () if names is known else names:
             if name not in known:
                 raise UsageError(f"unknown output {name!r}; the model's outputs are {', '.join(map(repr, known))}")
-        if not isinstance(input_feed, Mapping):
+        # The usual case first: an abstract class is asked slowly.
+        if not isinstance(input_feed, (dict, Mapping)):
             raise UsageError(f"input_feed is a {type(input_feed).__name__}; pass arrays by the names of the inputs")
         for name, array in input_feed.items():
             if not isinstance(array, np.ndarray):
@@ -222,7 +228,7 @@ class InferenceSession:
         return names
 
     def _outputs(self, names: Sequence[str], input_feed: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        outputs = self._results(input_feed, {})
+        outputs = self._results(input_feed, _NOTHING)
         return [outputs[name] for name in names]
 
     def _results(

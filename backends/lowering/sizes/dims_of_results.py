@@ -22,8 +22,8 @@ _SAME_IMAGES = frozenset({"Resize", "Upsample"})
 _WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 # The result has the sizes of the first operand.
 _SAME = ELEMENTWISE_UNARY | {
-    "BatchNormalization", "Dropout", "GroupNormalization", "InstanceNormalization", "LayerNormalization",
-    "RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization", "Softmax",
+    "BatchNormalization", "Clip", "CumSum", "Dropout", "GroupNormalization", "InstanceNormalization",
+    "LayerNormalization", "RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization", "Softmax",
 }  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def dims_of_result(
             second = known.dims(node.input[1])
             rows = first[1 if attributes.get("transA", 0) else 0]
             return [rows, second[0 if attributes.get("transB", 0) else 1]] if second is not None else None
-        case "ReduceMean" | "ReduceSum" | "ReduceMax":
+        case "ReduceL1" | "ReduceL2" | "ReduceMax" | "ReduceMean" | "ReduceMin" | "ReduceProd" | "ReduceSum":
             axes = _axes(known, node, attributes)
             if axes is None:
                 return None
@@ -95,6 +95,8 @@ def dims_of_result(
             return [1 if axis in reduced else size for axis, size in enumerate(first) if kept or axis not in reduced]
         case "GlobalAveragePool":
             return (*first[:2], *(1 for _ in first[2:]))
+        case "ConstantOfShape":
+            return known.vector(node.input[0])
         case "GatherElements":
             return known.dims(node.input[1])
         case "GatherND" if not attributes.get("batch_dims", 0):

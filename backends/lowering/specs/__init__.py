@@ -21,6 +21,7 @@ from sift_onnx.backends.lowering.specs.quantized import (
     QuantizedMatmul,
     QuantizedMean,
 )
+from sift_onnx.backends.lowering.specs.recurrent import Recurrent
 from sift_onnx.backends.lowering.specs.result_dims import Spec, result_dims
 from sift_onnx.backends.lowering.specs.windows import Geometry, Pair, Pool
 
@@ -64,6 +65,7 @@ __all__ = [
     "QuantizedMatmul",
     "QuantizedMean",
     "Range",
+    "Recurrent",
     "Repeated",
     "Reshaped",
     "Rotated",

@@ -47,6 +47,7 @@ class Attention:
         depth: channels of a head's queries and keys.
         value_depth: channels of a head's values.
         scale: of the scores.
+        head_scales: of those of each head, besides; none are ones.
         nan_to_zero: whether a token whose weights are NaN, since it attends to nothing, gets zeros.
         repeats_mask: whether sequences take the masks in turn, as windows of one image after the other do.
         roundings: of scores and weights.
@@ -58,4 +59,5 @@ class Attention:
     scale: float
     nan_to_zero: bool = False
     repeats_mask: bool = False
+    head_scales: tuple[float, ...] = ()
     roundings: AttentionRoundings = NO_ROUNDINGS

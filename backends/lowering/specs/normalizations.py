@@ -11,19 +11,21 @@ __all__ = ["GroupNormalization", "LayerNormalization"]
 
 @dataclass(frozen=True)
 class LayerNormalization:
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift, over the last axis.
+    """(x - mean) / sqrt(max(variance, least) + epsilon) * scale + shift, over the last axis.
 
     Attributes:
         scale: [c].
         shift: [c].
         epsilon: what is added to the variance.
         is_centered: RMS normalization, which takes the mean to be zero, is not.
+        least: what the variance counts as at least; vectors of length one have it.
     """
 
     scale: Floats = field(repr=False)
     shift: Floats = field(repr=False)
     epsilon: float
     is_centered: bool = True
+    least: float = 0.0
 
 
 @dataclass(frozen=True)

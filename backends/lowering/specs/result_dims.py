@@ -21,6 +21,7 @@ from sift_onnx.backends.lowering.specs.quantized import (
     QuantizedMatmul,
     QuantizedMean,
 )
+from sift_onnx.backends.lowering.specs.recurrent import Recurrent
 from sift_onnx.backends.lowering.specs.windows import Pool
 
 __all__ = ["Spec", "result_dims"]
@@ -28,6 +29,7 @@ __all__ = ["Spec", "result_dims"]
 
 Spec = (
     LinearLayer
+    | Recurrent
     | Pool
     | GlobalPool
     | Elementwise
@@ -74,6 +76,8 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
         case Matmul() | QuantizedMatmul():
             return (*dims[:-1], spec.weights.rows)
+        case Recurrent():
+            return (*dims[:-1], spec.channels)
         case QuantizedAverage():
             return result_dims(spec.pool, dims)
         case QuantizedMean():

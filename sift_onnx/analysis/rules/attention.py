@@ -58,6 +58,7 @@ def attention(ctx: RuleContext) -> None:
     else:
         heads = packed_heads(ctx, q[2], k[2], v[2], ("q_num_heads", "kv_num_heads"))
         out = (q[0], q[1], merged(ctx, v[2], heads))
+    ctx.equate(k[-2], v[-2], "positions of keys and values")
     bias_of_scores(ctx, 3, heads)
     total = past_and_present(ctx, (4, 5), (1, 2), q[0], k[-2], heads)
     register_products(ctx, q[0].size, q[-2].size, total, heads)

@@ -36,7 +36,8 @@ def instance_normalization(ctx: RuleContext) -> None:
 def group_normalization(ctx: RuleContext) -> None:
     """``x [N, C, ...]``, scale and bias ``[C]`` (``[groups]`` before opset 21).
 
-    Groups stay, and each gets wider; where each channel is a group, or the analysis is asked for it, there are more.
+    Groups stay, and each gets wider; where each channel is a group, or the analysis is asked for it, there are more. A
+    single group stays one.
     """
     x = ctx.axes(0)
     if x is None:
@@ -44,7 +45,7 @@ def group_normalization(ctx: RuleContext) -> None:
         return
     groups = int(ctx.attr("num_groups"))
     width = ctx.original(x[1]) // groups
-    more_groups = width == 1 or ctx.analysis.whole_groups
+    more_groups = width == 1 or (ctx.analysis.whole_groups and groups > 1)
     if more_groups:
         ctx.system.require_integer(x[1].size / width)
         ctx.set_attribute("num_groups", x[1].size / width)

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 
 from sift_onnx.analysis.axes.sizes import size_of
-from sift_onnx.analysis.findings import Element, Elements, elements_of
+from sift_onnx.analysis.findings import Element, Elements, Quotient, elements_of
 from sift_onnx.analysis.rule_context import FOLLOWED_ELEMENTS, RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.number_values import NOT_LINEAR, evaluate_numbers
@@ -139,7 +139,8 @@ def _divide(ctx: RuleContext, a: Element, b: Element) -> Element:
     # Demanding an integer keeps the remainder as it is, so that rounding down takes the same away as before.
     quotient = (a.size - size_of(a.value % b.value)) / b.value
     ctx.system.require_integer(quotient)
-    return Element(a.value // b.value, quotient)
+    parts = Quotient(a.size, b.leaf) if b.leaf is not None and a.value % b.value == 0 else None
+    return Element(a.value // b.value, quotient, quotient=parts)
 
 
 def _remainder(ctx: RuleContext, a: Element, b: Element) -> Element:

@@ -95,9 +95,14 @@ def _stored(tensor: gs.Tensor) -> gs.Constant | None:
 
 
 def _starts_like_a_table(values: Array) -> bool:
-    """Whether the first row is the cosine or the sine of nothing, and no value is beyond their range."""
-    first = values.reshape(-1, values.shape[-1])[0]
-    return bool(np.max(np.abs(values)) <= 1.001 and (np.all(first == 0) or np.all(first == 1)))
+    """Whether the first row is the cosine or the sine of nothing, and no value is beyond their range.
+
+    The second row of a sine table is not negative: frequencies begin at 1. An embedding of words, whose first row is
+    zero for padding, has numbers of either sign.
+    """
+    first, second = values.reshape(-1, values.shape[-1])[[0, 1 if values.size > values.shape[-1] else 0]]
+    starts = np.all(first == 1) or (np.all(first == 0) and np.all(second >= 0))
+    return bool(np.max(np.abs(values)) <= 1.001 and starts)
 
 
 def _falls_like_frequencies(values: Array) -> bool:

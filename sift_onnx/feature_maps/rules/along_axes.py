@@ -25,17 +25,39 @@ def batch_normalization(ctx: FeatureMapContext) -> None:
 
 @feature_map_rule("InstanceNormalization")
 def instance_normalization(ctx: FeatureMapContext) -> None:
-    """``x [N, C, ...]`` with scale and bias ``[C]``: each channel by itself, over its pixels."""
-    ctx.require_fixed(ctx.input(0)[2:], "normalizes over")
+    """``x [N, C, ...]`` with scale and bias ``[C]``: each channel by itself, over its pixels.
+
+    Exporters spell a group normalization of one group so, with whole images as the only channel: these get features.
+    """
+    x = ctx.input(0)
+    if x[1].old == 1 and any(axis.grows for axis in x[2:]) and ctx.require_centred_images():
+        _one_group(ctx, x, 2)
+        return
+    ctx.require_fixed(x[2:], "normalizes over")
     _each_channel(ctx, range(1, 3))
+
+
+def _one_group(ctx: FeatureMapContext, x: Sequence[Extent], first: int) -> None:
+    """Features and pixels are normalized together, from axis ``first`` on, as a LayerNormalization would do it."""
+    normalized_from(ctx, x, first, ())
+    correct_normalization(ctx, x[first:], 1, 1e-5)
 
 
 @feature_map_rule("GroupNormalization")
 def group_normalization(ctx: FeatureMapContext) -> None:
-    """There are more groups, each of which is normalized by itself; parameters are ``[C]`` or ``[groups]``."""
+    """There are more groups, each of which is normalized by itself; parameters are ``[C]`` or ``[groups]``.
+
+    A single group gets wider. What is added is zero, and the mean over the group has to be zero as well.
+    """
     x = ctx.input(0)
     ctx.require_fixed(x[2:], "normalizes over")
     number = int(ctx.attr("num_groups"))
+    if number == 1 and x[1].grows:
+        for i in (1, 2):
+            ctx.broadcast(ctx.input(i), x[1:2])
+        ctx.require_centred(0, range(1, len(x)))
+        _one_group(ctx, x, 1)
+        return
     width = x[1].old // number
     if x[1].new % width:
         ctx.require_fixed(x[1:2], "normalizes over groups of")
@@ -184,10 +206,10 @@ def _mean(ctx: FeatureMapContext, mixed: Sequence[Extent], reduced: Sequence[int
         return
     x, mean = ctx.node.inputs[0], ctx.node.outputs[0]
     readers = mean.outputs
+    ctx.require_zero((0,), mixed, "reduces")
     if readers and all(node.op == "Sub" and node.inputs[0] is x and node.inputs[1] is mean for node in readers):
         ctx.require_centred_difference(reduced)
         return
-    ctx.require_zero((0,), mixed, "reduces")
     ctx.scales_mean(math.prod(axis.old for axis in mixed) / math.prod(axis.new for axis in mixed))
 
 

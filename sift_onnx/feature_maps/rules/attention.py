@@ -20,6 +20,7 @@ _SUMS = "sums products of activations over"
 def attention(ctx: FeatureMapContext) -> None:
     """``q, k, v`` as ``[B, heads, T, d]`` or ``[B, T, heads * d]``, a mask, past keys and values."""
     q, k, v, out = ctx.input(0), ctx.input(1), ctx.input(2), ctx.output()
+    _positions(ctx, q, k, v)
     if len(q) == 4:
         size, heads, kv_heads = k[3], q[1], k[1]
         ctx.same(q[3], size)
@@ -38,6 +39,7 @@ def attention(ctx: FeatureMapContext) -> None:
 def multi_head_attention(ctx: FeatureMapContext) -> None:
     """``query``, ``key``, ``value [B, T, heads * d]``, and one bias for all three."""
     q, k, v = ctx.input(0), ctx.input(1), ctx.input(2)
+    _positions(ctx, q, k, v)
     size, heads, kv_heads = _packed(ctx, q[2], k[2], v[2], ctx.output()[2], ("num_heads", "num_heads"))
     bias = ctx.input(3)
     if bias:
@@ -53,6 +55,7 @@ def multi_head_attention(ctx: FeatureMapContext) -> None:
 def group_query_attention(ctx: FeatureMapContext) -> None:
     """``query [B, T, heads * d]``, ``key`` and ``value [B, T, kv_heads * d]``, tables of a rotary embedding."""
     q, k, v = ctx.input(0), ctx.input(1), ctx.input(2)
+    _positions(ctx, q, k, v)
     size, heads, kv_heads = _packed(ctx, q[2], k[2], v[2], ctx.output()[2], ("num_heads", "kv_num_heads"))
     _scores(ctx, (1, 0), size, heads, ())
     if ctx.attr("do_rotary", 0) and size.grows:
@@ -65,6 +68,7 @@ def group_query_attention(ctx: FeatureMapContext) -> None:
 def projecting_attention(ctx: FeatureMapContext) -> None:
     """``x [B, T, I]`` times a weight ``[I, 3 * heads * d]`` of all three projections, plus a bias."""
     x, w, out = ctx.input(0), ctx.input(1), ctx.output()
+    _positions(ctx, x)
     ctx.same(x[2], w[0])
     part = ctx.free(w[1].old // 3, w[1].new // 3)
     ctx.joined(w[1], [part] * 3)
@@ -77,6 +81,11 @@ def projecting_attention(ctx: FeatureMapContext) -> None:
         ctx.require_fixed(w[1:], "hands keys and values of its heads on, which lie along")
     _keep_scale(ctx, size)
     _of_heads(ctx, ctx.input(5), heads)
+
+
+def _positions(ctx: FeatureMapContext, *operands: Sequence[Extent]) -> None:
+    """Scores of all positions share a softmax, so that there are no more of them."""
+    ctx.require_fixed([axes[-2] for axes in operands if axes], "attends to positions along")
 
 
 def _packed(

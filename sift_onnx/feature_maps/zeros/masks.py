@@ -145,7 +145,9 @@ def _bias(ctx: FeatureMapContext, i: int, output: int, mask: Mask) -> Mask | Non
         return None
     if ctx.node.op in ("Gemm", "FusedGemm", "LayerNormalization"):
         return fitted(mask, _new(ctx.input(i)))
-    return np.asarray(mask.any(axis=tuple(k for k in range(mask.ndim) if k != 1)))
+    found = np.asarray(mask.any(axis=tuple(k for k in range(mask.ndim) if k != 1)))
+    # Before opset 21 a GroupNormalization has a parameter for each group.
+    return found if len(found) in (1, ctx.input(i)[0].new) else None
 
 
 def _product(ctx: FeatureMapContext, i: int, output: int, mask: Mask) -> Mask | None:

@@ -116,7 +116,15 @@ def _clipped(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
 
 def _normalized_channels(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
     channels_only = all(i == 1 or not axis.grows for i, axis in enumerate(out))
-    return [[0, 2]] if channels_only else []
+    return [[0, 2]] if channels_only and ctx.input(2)[0].grows else []
+
+
+def _normalized_groups(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
+    shift = constant_values(ctx.node.inputs[2])
+    if shift is not None and not any(axis.grows for axis in ctx.input(2)) and not array_of(shift).any():
+        # The features of the only group share a shift of zero.
+        return [[0]]
+    return _normalized_channels(ctx, out)
 
 
 def _normalized_features(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
@@ -190,10 +198,11 @@ def _weight_layer(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_ZERO_AT_ZERO | _MOVED | _POOLED | {"PRelu"}, _first),
     **dict.fromkeys(("Add", "BiasAdd", "BiasGelu", "FastGelu", "Max", "Mean", "Min", "Sum"), _all_operands),
-    **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "GroupNormalization"), _normalized_channels),
+    **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), _normalized_groups),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _normalized_features),
     **dict.fromkeys(("FusedMatMul", "Gemm", "MatMul", "TransposeMatMul"), _product),
     "Attention": _attention,
+    "BatchNormalization": _normalized_channels,
     "Clip": _clipped,
     "Concat": _joined,
     "ConstantOfShape": _filled,

@@ -77,6 +77,15 @@ def test_queries_and_keys_grow_with_the_relative_positions_that_queries_meet(net
     assert wide.report["warnings"] == []
 
 
+def test_an_embedding_whose_first_row_is_padding_grows(net: Net) -> None:
+    """Zero in the first row, and no value beyond 1, as in a table of sines."""
+    table = np.random.default_rng(0).normal(0, 0.02, (11, 8)).astype(np.float32)
+    table[0] = 0
+    h = net.op("Gather", net.constant(table, "table"), net.input("ids", values=IDS))
+    net.tokens_end(net.op("Mul", h, net.op("Sigmoid", h)), 8)
+    assert widen(net).shape("table") == (11, 16)
+
+
 def test_a_rotary_table_that_is_looked_up_is_no_embedding(net: Net) -> None:
     """Its rows multiply nothing that is learned, and its product with a weight stays a computed weight."""
     table = net.constant(np.cos(np.arange(16)[:, None] * 10000.0 ** (-np.arange(8) / 8)).astype(np.float32), "cos")

@@ -91,7 +91,7 @@ def test_broadcasting(shapes: tuple[list[Any], list[Any]], expected: tuple[Any, 
     assert view_of(net).dims("sum") == expected
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(graph=graphs())
 def test_known_sizes_are_those_of_a_run(graph: RandomGraph) -> None:
     proto = graph.model()
@@ -128,6 +128,18 @@ def test_sizes_of_tables_masks_and_joined_values() -> None:
     assert graph.dims("token") == ("n", 1, 12)
     assert graph.dims("gemm") == (product(("n", "t")), 7)
     assert graph.dims("joined") == ("n", 2, 12)
+
+
+def test_sizes_of_positions_that_are_counted() -> None:
+    """EdgeNeXt's: ones of the image's sizes are summed up, and joined with it later on."""
+    net = Net(opset=13)
+    x = net.input("x", 2, 3, 4, declared=["n", 3, 4])
+    ones = net.op("Clip", net.op("ConstantOfShape", net.op("Shape", x)), net.constant(1.0))
+    counted = net.op("CumSum", ones, net.constant(1), name="counted")
+    net.output(net.op("ReduceL2", net.op("Concat", counted, x, axis=2), axes=[2], name="lengths"), 2, 3, 1)
+    graph = view_of(net)
+    assert graph.dims("counted") == ("n", 3, 4)
+    assert graph.dims("lengths") == ("n", 3, 1)
 
 
 def test_sizes_of_means() -> None:

@@ -135,6 +135,43 @@ def projecting_operator(net: Net, x: str) -> str:
     return net.op("Attention", x, weight, bias(net, 3 * WIDTH), num_heads=HEADS, domain=MICROSOFT)
 
 
+def between_features(net: Net, x: str) -> str:
+    """As in XCiT: features of a head attend to each other."""
+    q, k, v = (parted(net, h, perm=(0, 2, 3, 1)) for h in projections(net, x))
+    lengths = (net.op("Max", net.op("ReduceL2", h, net.constant([-1])), net.constant(1e-6)) for h in (q, k))
+    q, k = (net.op("Div", h, length) for h, length in zip((q, k), lengths, strict=True))
+    scores = net.op("MatMul", q, net.op("Transpose", k, perm=[0, 1, 3, 2]))
+    y = net.op("MatMul", net.op("Softmax", net.op("Mul", scores, around_one(net, HEADS, 1, 1)), axis=-1), v)
+    return net.op("Reshape", net.op("Transpose", y, perm=[0, 3, 1, 2]), net.constant([0, LENGTH, WIDTH]))
+
+
+def between_features_of_a_computed_size(net: Net, x: str) -> str:
+    """As TorchScript writes it: a width, divided by the number of heads."""
+    width = net.op("Gather", net.op("Shape", x), net.constant([-1]))
+    size = net.op("Div", width, net.constant([HEADS]))
+    h = net.op("Add", net.dense(x, WIDTH, 3 * WIDTH, name="qkv"), bias(net, 3 * WIDTH))
+    h = net.op("Reshape", h, net.op("Concat", net.constant([1, LENGTH, 3, HEADS]), size, axis=0))
+    h = net.op("Transpose", h, perm=[2, 0, 3, 4, 1])
+    q, k, v = (net.op("Gather", h, net.constant(i), axis=0) for i in range(3))
+    scores = net.op("MatMul", q, net.op("Transpose", k, perm=[0, 1, 3, 2]))
+    y = net.op("MatMul", net.op("Softmax", scores, axis=-1), v)
+    y = net.op("Transpose", y, perm=[0, 3, 1, 2])
+    return net.op("Reshape", y, net.op("Concat", net.constant([1, LENGTH]), width, axis=0))
+
+
+def linear_with_shares(net: Net, x: str) -> str:
+    """Queries are shares of the features of a head, keys shares of the positions (Shen et al., 2021)."""
+    q, k, v = projections(net, x)
+    q, k = net.op("Softmax", parted(net, q), axis=-1), net.op("Softmax", parted(net, k, perm=(0, 2, 3, 1)), axis=-1)
+    y = net.op("MatMul", q, net.op("MatMul", k, parted(net, v)))
+    return net.op("Reshape", net.op("Transpose", y, perm=[0, 2, 1, 3]), net.constant([0, LENGTH, WIDTH]))
+
+
+def operator_between_features(net: Net, x: str) -> str:
+    y = net.op("Attention", *(parted(net, h, perm=(0, 2, 3, 1)) for h in projections(net, x)))
+    return net.op("Reshape", net.op("Transpose", y, perm=[0, 3, 1, 2]), net.constant([0, LENGTH, WIDTH]))
+
+
 ATTENTIONS = [
     separate,
     in_one_split,
@@ -151,6 +188,9 @@ ATTENTIONS = [
     operator_of_onnxruntime,
     operator_without_bias,
     projecting_operator,
+    between_features,
+    linear_with_shares,
+    operator_between_features,
 ]
 
 
@@ -164,6 +204,16 @@ def test_attention_grows(attention: Callable[[Net, str], str], growth: str) -> N
     result = embedded(net.model(), net.feeds, attention=growth)
     grown = array_of(result.model.initializers()["out.weight"]).shape
     assert grown == (8 if growth == "keep" else 16, 16)
+
+
+@pytest.mark.parametrize("growth", ["head-dim", "heads"])
+def test_heads_of_a_computed_size_become_more(growth: str) -> None:
+    net = Net(opset=23)
+    x = net.tokens(WIDTH, LENGTH)
+    y = net.dense(between_features_of_a_computed_size(net, layer_norm(net, x)), WIDTH, WIDTH, name="out")
+    net.tokens_end(layer_norm_without_bias(net, net.op("Add", x, y)), WIDTH)
+    result = embedded(net.model(), net.feeds, attention=growth)
+    assert array_of(result.model.initializers()["out.weight"]).shape == (16, 16)
 
 
 @pytest.mark.parametrize("attention", [separate, in_one_split, in_one_gathered, operator, projecting_operator])

@@ -145,6 +145,27 @@ def normalized_by_groups_in_primitives(net: Net) -> None:
     net.images_end(net.op("Add", net.op("Mul", x, net.weight(8, 1, 1)), net.weight(8, 1, 1)), 8)
 
 
+def residual_stream_normalized_as_one_group(net: Net) -> None:
+    """As in networks that mix positions by pooling."""
+    x = net.images(6)
+    for i in range(2):
+        scale, shift = net.constant(np.linspace(0.5, 1.5, 6)), net.weight(6, fan_in=9)
+        y = net.op("GroupNormalization", x, scale, shift, num_groups=1, epsilon=0.1, name=f"norm{i}")
+        y = net.op("AveragePool", y, kernel_shape=[3, 3], pads=[1, 1, 1, 1]) if i == 0 else net.conv(y, 6, 12)
+        x = net.op("Add", x, y if i == 0 else net.conv(net.op("Gelu", y), 12, 6))
+    net.images_end(x, 6)
+
+
+def one_group_in_primitives(net: Net) -> None:
+    """As TorchScript's exporter writes it; the stream has a mean that others see."""
+    x = net.images(6)
+    y = net.op("Reshape", x, net.constant([0, 1, -1]))
+    y = net.op("InstanceNormalization", y, net.constant([1.0]), net.constant([0.0]), epsilon=0.1)
+    y = net.op("Reshape", y, net.op("Shape", x))
+    y = net.op("Add", net.op("Mul", y, net.weight(6, 1, 1)), net.weight(6, 1, 1))
+    net.images_end(net.op("Add", x, y), 6)
+
+
 def scaled_and_sloped(net: Net) -> None:
     x = net.op("Mul", net.images(6), net.weight(6, 1, 1, fan_in=1))
     x = net.op("PRelu", net.op("Div", x, net.constant(np.linspace(1, 2, 6).reshape(6, 1, 1))), net.weight(6, 1, 1))
@@ -201,6 +222,8 @@ BLOCKS = [
     normalized_by_instance,
     normalized_by_groups,
     normalized_by_groups_in_primitives,
+    residual_stream_normalized_as_one_group,
+    one_group_in_primitives,
     scaled_and_sloped,
     subtracted_and_divided,
     roots_and_quotients,

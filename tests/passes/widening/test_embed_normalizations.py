@@ -91,6 +91,27 @@ def test_the_report_names_what_nodes_centre() -> None:
     assert embedded(net.model(), net.feeds).report["centred"] == ["before"]
 
 
+def test_a_mean_over_channels_and_pixels_is_subtracted_right_before_the_normalization() -> None:
+    """The mean over the channels of each pixel is seen: what writes to the stream cannot be centred."""
+    net = Net()
+    scale, shift = around_one(net, 6, 8, 8), bias(net, 6, 8, 8)
+    x = net.op("LayerNormalization", net.images(6), scale, shift, axis=1, epsilon=0.1)
+    net.images_end(x, 6)
+    assert embedded(net.model(), net.feeds).report["centred"] == ["before"]
+
+
+def test_two_normalizations_of_a_stream_subtract_each_its_own_mean() -> None:
+    net = Net(opset=21)
+    x = net.images(6)
+    by_pixel = net.op("Sub", x, net.op("ReduceMean", x, net.constant([1])))
+    together = net.op("GroupNormalization", x, around_one(net, 6), bias(net, 6), num_groups=1, epsilon=0.1)
+    net.images_end(net.op("Add", by_pixel, together), 6)
+    first = embedded(net.model(), net.feeds)
+    assert first.report["centred"] == ["before"]
+    assert array_of(first.model.initializers()["after.weight"]).shape[1] == 12
+    assert embedded(first.model.to_proto(), net.feeds, "0.5", seed=1).report["centred"] == []
+
+
 def test_a_normalization_behind_another_is_centred_by_nodes() -> None:
     """As in BERT: the stream is what a normalization gives, whose scale and shift leave it with a mean."""
     net = Net()

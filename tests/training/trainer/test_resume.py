@@ -145,9 +145,10 @@ def test_what_is_no_checkpoint_is_refused(run: Path, tmp_path: Path) -> None:
         resume(tmp_path / "none")
     shutil.copytree(run / "c", tmp_path / "c")
     path = tmp_path / "c" / "step-00000009.pt"
-    path.write_bytes((tmp_path / "c" / "step-00000004.pt").read_bytes()[:500])
-    with pytest.raises(UsageError, match="is damaged"):
-        resume(tmp_path / "c")
+    for content in ((tmp_path / "c" / "step-00000004.pt").read_bytes()[:500], b"", b"junk"):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match="is damaged"):
+            resume(tmp_path / "c")
     torch.save({"version": 1, "x": Killed()}, path)
     with pytest.raises(UsageError, match="is no checkpoint"):
         resume(tmp_path / "c")

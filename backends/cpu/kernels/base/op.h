@@ -118,7 +118,7 @@ class Op {
     return {.second = element_count(output_shape(in), output_layout())};
   }
 
-  // `out` may be `others.second` where that has the output's shape; it may be `in` only where the operator is
+  // `out` may be `others.second` where that is as large, whatever its shape; it may be `in` only where the operator is
   // elementwise.
   virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const = 0;
 

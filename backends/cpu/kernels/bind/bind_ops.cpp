@@ -95,9 +95,9 @@ std::vector<Rounding> roundings_of(const RoundingSpecs& specs) {
 }
 
 void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
-                    std::int64_t depth, std::int64_t value_depth, float scale, const Pair& queries, const Pair& keys,
-                    const Pair& values, const std::optional<Shape4>& mask, bool nan_to_zero,
-                    const RoundingSpecs& score_roundings, const RoundingSpecs& masked_roundings,
+                    std::int64_t depth, std::int64_t value_depth, float scale, const std::vector<float>& head_scales,
+                    const Pair& queries, const Pair& keys, const Pair& values, const std::optional<Shape4>& mask,
+                    bool nan_to_zero, const RoundingSpecs& score_roundings, const RoundingSpecs& masked_roundings,
                     const RoundingSpecs& weight_roundings, const std::string& layout, const std::string& isa) {
   const auto channels_of = [](const Pair& pair) { return HeadChannels{std::get<0>(pair), std::get<1>(pair)}; };
   AttentionOptions options{.sequences = sequences,
@@ -106,6 +106,7 @@ void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens
                            .depth = depth,
                            .value_depth = value_depth,
                            .scale = scale,
+                           .head_scales = head_scales,
                            .queries = channels_of(queries),
                            .keys = channels_of(keys),
                            .values = channels_of(values),
@@ -235,15 +236,15 @@ void bind_ops(nb::module_& module) {
                                      "Rows without their mean, at a variance of one; or at a mean square of one.")
       .def(
           "__init__",
-          [](LayerNormalization* self, const FloatsIn& scale, const FloatsIn& shift, float epsilon, bool is_centered,
-             const std::string& layout, const std::string& isa) {
+          [](LayerNormalization* self, const FloatsIn& scale, const FloatsIn& shift, float epsilon, float least,
+             bool is_centered, const std::string& layout, const std::string& isa) {
             new (self) LayerNormalization(vector_of(scale), vector_of(shift), epsilon, is_centered,
-                                          named(kLayouts, layout, "layout"), kernels_of(isa));
+                                          named(kLayouts, layout, "layout"), kernels_of(isa), least);
           },
-          "scale"_a, "shift"_a, "epsilon"_a, nb::kw_only(), "is_centered"_a = true, "layout"_a = "images16",
-          "isa"_a = "",
+          "scale"_a, "shift"_a, "epsilon"_a, nb::kw_only(), "least"_a = 0.0F, "is_centered"_a = true,
+          "layout"_a = "images16", "isa"_a = "",
           "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1). RMS normalization if not "
-          "centered.");
+          "centered. The variance counts as no less than `least`.");
 
   nb::class_<GroupNormalization, Op>(module, "GroupNormalization",
                                      "Groups of channels of an image without their mean, at a variance of one.")
@@ -260,15 +261,15 @@ void bind_ops(nb::module_& module) {
   nb::class_<Attention, Op>(module, "Attention", "softmax(queries keys^T scale + mask) values, head by head.")
       .def(
           "__init__", &init_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "depth"_a, "value_depth"_a,
-          "scale"_a, "queries"_a, "keys"_a, "values"_a, "mask"_a = nb::none(), "nan_to_zero"_a = false,
-          "score_roundings"_a = RoundingSpecs{}, "masked_roundings"_a = RoundingSpecs{},
+          "scale"_a, "head_scales"_a = std::vector<float>{}, "queries"_a, "keys"_a, "values"_a, "mask"_a = nb::none(),
+          "nan_to_zero"_a = false, "score_roundings"_a = RoundingSpecs{}, "masked_roundings"_a = RoundingSpecs{},
           "weight_roundings"_a = RoundingSpecs{}, "layout"_a = "images16", "isa"_a = "",
           "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
-          "each with (channels, first channel of the first head). The mask, of the sizes given, is added to the "
+          "each with (channels, first channel of the first head). Scores are multiplied by `scale`, and by one of "
+          "`head_scales` where there are any. The mask, of the sizes given, is added to the "
           "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1. Scores are "
           "rounded by (steps of a unit, scale, lowest and highest integer) before the mask, before the softmax and "
-          "behind it, as a "
-          "quantized model rounds them.");
+          "behind it, as a quantized model rounds them.");
 
   nb::class_<CachedAttention, Op>(module, "CachedAttention", "Attention to a cache that new tokens are appended to.")
       .def(

@@ -81,14 +81,14 @@ float* array_of(nb::handle item, std::size_t number, std::int64_t size, const ch
   const auto refuse = [number](const std::string& what) {
     throw std::invalid_argument("sequence: array " + std::to_string(number) + " " + what);
   };
-  if (const auto words = words_of_bytes<Array>(item)) {
-    if (words->second != size) {
-      refuse("has " + std::to_string(words->second) + " words of four bytes, not " + std::to_string(size));
-    }
-    return words->first;
-  }
   Array array;
-  if (!nb::try_cast(item, array, false) || !is_aligned(array)) refuse(requirement);
+  if (!nb::try_cast(item, array, false)) {
+    const auto words = words_of_bytes<Array>(item);
+    if (words && words->second == size) return words->first;
+    refuse(words ? "has " + std::to_string(words->second) + " words of four bytes, not " + std::to_string(size)
+                 : requirement);
+  }
+  if (!is_aligned(array)) refuse(requirement);
   if (static_cast<std::int64_t>(array.size()) != size) {
     refuse("has " + std::to_string(array.size()) + " values, not " + std::to_string(size));
   }

@@ -20,6 +20,9 @@ void bind_copies(nanobind::module_& module);
 // Convolution and matrix product, and the weights that they are made from.
 void bind_products(nanobind::module_& module);
 
+// Recurrent layers.
+void bind_recurrent(nanobind::module_& module);
+
 // How weights are stored in files.
 void bind_stored_weights(nanobind::class_<SparseWeights>& weights);
 

@@ -66,6 +66,9 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
   if (o.sequences < 0 || o.tokens < 0 || o.heads < 1 || o.depth < 1 || o.value_depth < 1) {
     throw std::invalid_argument("attention: heads and depths must be positive, sequences and tokens not negative");
   }
+  if (!o.head_scales.empty() && static_cast<std::int64_t>(o.head_scales.size()) != o.heads) {
+    throw std::invalid_argument("attention: one scale per head");
+  }
   check_head_channels("attention", o.queries, o.heads, o.depth);
   check_head_channels("attention", o.keys, o.heads, o.depth);
   check_head_channels("attention", o.values, o.heads, o.value_depth);
@@ -198,7 +201,7 @@ void Attention::run_lanes(ThreadPool& pool, const float* queries, const float* k
         .end_query = end_query - begin * kLanes,
         .first_key = first_row - first_block * kLanes,
         .end_key = end_key,
-        .scale = o.scale,
+        .scale = o.head_scales.empty() ? o.scale : o.scale * o.head_scales[static_cast<std::size_t>(head)],
         .nan_to_zero = o.nan_to_zero,
         .mask_by_query = o.mask && (o.mask->queries > 1 || o.mask->keys != o.tokens),
         .mask = o.mask ? tile_mask(mask, sequence, head, begin * kLanes - first_row, blocks) : nullptr,

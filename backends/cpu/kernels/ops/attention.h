@@ -44,6 +44,7 @@ struct AttentionOptions {
   std::int64_t depth = 1;        // channels of a head's queries and keys
   std::int64_t value_depth = 1;  // channels of a head's values
   float scale = 1;
+  std::vector<float> head_scales;  // besides, one per head; none: 1
   HeadChannels queries;
   HeadChannels keys;
   HeadChannels values;

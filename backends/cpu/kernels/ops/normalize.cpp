@@ -9,13 +9,14 @@
 namespace sift::cpu {
 
 LayerNormalization::LayerNormalization(std::vector<float> scale, std::vector<float> shift, float epsilon,
-                                       bool is_centered, Layout layout, const KernelTable& kernels)
+                                       bool is_centered, Layout layout, const KernelTable& kernels, float least)
     : scale_(std::move(scale)),
       shift_(std::move(shift)),
       epsilon_(epsilon),
       is_centered_(is_centered),
       layout_(layout),
-      kernels_(kernels) {
+      kernels_(kernels),
+      least_(least) {
   if (scale_.empty() || scale_.size() != shift_.size()) {
     throw std::invalid_argument("layer normalization: one scale and one shift per channel");
   }
@@ -40,6 +41,7 @@ void LayerNormalization::run(ThreadPool& pool, const Shape& shape, const float* 
                                                                 .shift = shift_.data(),
                                                                 .channels = shape.c,
                                                                 .epsilon = epsilon_,
+                                                                .least = least_,
                                                                 .is_centered = is_centered_});
   });
 }
@@ -90,6 +92,7 @@ void GroupNormalization::run(ThreadPool& pool, const Shape& shape, const float* 
                                                                 .shift = shift,
                                                                 .channels = channels * pixels,
                                                                 .epsilon = epsilon_,
+                                                                .least = 0,
                                                                 .is_centered = true});
   });
 }

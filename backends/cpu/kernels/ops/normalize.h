@@ -8,13 +8,13 @@
 
 namespace sift::cpu {
 
-// (x - mean) / sqrt(variance + epsilon) * scale[c] + shift[c], mean and variance of each row by itself; RMS
+// (x - mean) / sqrt(max(variance, least) + epsilon) * scale[c] + shift[c], mean and variance of each row by itself; RMS
 // normalization takes the mean to be zero.
 class LayerNormalization final : public Op {
  public:
   // Throws std::invalid_argument if there are no channels, or not as many shifts as scales.
   LayerNormalization(std::vector<float> scale, std::vector<float> shift, float epsilon, bool is_centered, Layout layout,
-                     const KernelTable& kernels);
+                     const KernelTable& kernels, float least = 0);
 
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return layout_; }
@@ -27,6 +27,7 @@ class LayerNormalization final : public Op {
   bool is_centered_;  // not RMS normalization
   Layout layout_;
   const KernelTable& kernels_;
+  float least_;
 };
 
 // The same of each of `groups` groups of channels of an image by itself, over their pixels; of as many groups as

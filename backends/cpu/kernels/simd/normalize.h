@@ -45,7 +45,7 @@ inline void normalize_lanes(NormalizeArgs args) {
       const Vec difference = load(x + c * kBlock) - mean;
       return difference * difference;
     });
-    const Vec factor = inverse_root(squares / count + args.epsilon);
+    const Vec factor = inverse_root(max(squares / count, Vec{} + args.least) + args.epsilon);
     for (std::int64_t c = 0; c < args.channels; ++c) {
       store(out + c * kBlock, (load(x + c * kBlock) - mean) * factor * args.scale[c] + args.shift[c]);
     }
@@ -67,7 +67,8 @@ inline void normalize_row(NormalizeArgs args) {
     return difference * difference;
   }));
   for (std::int64_t c = rest; c < args.channels; ++c) squares += (args.x[c] - mean) * (args.x[c] - mean);
-  const float factor = 1.0F / __builtin_sqrtf(squares / count + args.epsilon);
+  const float variance = squares / count < args.least ? args.least : squares / count;
+  const float factor = 1.0F / __builtin_sqrtf(variance + args.epsilon);
   for (std::int64_t i = 0; i < rest; i += kVecLanes) {
     const Vec scaled = (load_unaligned(args.x + i) - mean) * factor * load_unaligned(args.scale + i);
     store_unaligned(args.out + i, scaled + load_unaligned(args.shift + i));

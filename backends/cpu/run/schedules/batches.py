@@ -23,6 +23,7 @@ from sift_onnx.backends.lowering.specs import (
     LinearResize,
     Moving,
     PixelCopy,
+    Recurrent,
     Repeated,
     Reshaped,
     Sliced,
@@ -107,6 +108,9 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
         case CachedAttention(is_parted=is_parted):
             tokens = 2 if is_parted else 1
             return all(len(own) == len(first) and own[0] == first[0] and own[tokens] == first[tokens] for own in others)
+        case Recurrent():
+            states = (len(spec.reversed), first[1], spec.weights.columns)
+            return len(first) == 3 and first[0] > 0 and all(own == states for own in others)
         case Rotated(heads_axis=axis):
             rows = [own if axis is None or len(own) == 3 else _without(own, axis) for own in operands]
             return rows[1] == rows[2] and all(a in (1, b) for a, b in zip(rows[1][:-1], rows[0][:-1], strict=True))
@@ -147,6 +151,8 @@ def _keeps_images(step: Step, region: Region) -> bool:
             return all(taken.axis > 0 for taken in ranges)
         case Joined(axis=axis):
             return axis > 0
+        case Recurrent():
+            return False
         case Repeated(sizes=sizes):
             return all(axis > 0 for axis, _ in sizes)
         case Attention() if step.mask:
@@ -157,7 +163,7 @@ def _keeps_images(step: Step, region: Region) -> bool:
 
 def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     """Whether each of ``count`` images or rows of the result is made of the same one of the operands."""
-    if isinstance(step.spec, (Attention, CachedAttention)):
+    if isinstance(step.spec, (Attention, CachedAttention, Recurrent)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False

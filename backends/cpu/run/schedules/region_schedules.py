@@ -42,12 +42,23 @@ class Prepared:
 
 
 class RegionSchedules:
-    """Makes schedules when shapes are first seen, and keeps those of the shapes that came last; not thread-safe."""
+    """Makes schedules when shapes are first seen, and keeps those of the shapes that came last.
+
+    Not thread-safe, but for :meth:`latest`.
+    """
 
     def __init__(self, region: Region, operators: RegionOperators, isa: str) -> None:
         self._region, self._operators, self._isa = region, operators, isa
         self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
+        self._latest: tuple[tuple[Sizes, ...], Prepared] | None = None
         self._superseded = 0
+
+    def latest(self, sizes: tuple[Sizes, ...]) -> Prepared | None:
+        """What was prepared last, if it was for inputs of ``sizes``."""
+        latest = self._latest
+        if latest is None or latest[0] != sizes or self._superseded < self._operators.superseded:
+            return None
+        return latest[1]
 
     def prepare(self, sizes: Sequence[Sizes]) -> Prepared:
         """Schedules for inputs of ``sizes``.
@@ -65,6 +76,7 @@ class RegionSchedules:
             if len(self._prepared) > _KEPT:
                 self._prepared.popitem(last=False)
         self._prepared.move_to_end(key)
+        self._latest = (key, found)
         return found
 
     @property
@@ -77,6 +89,7 @@ class RegionSchedules:
         if self._superseded < self._operators.superseded:
             self._superseded = self._operators.superseded
             self._prepared.clear()
+            self._latest = None
 
     def _made(self, sizes: Sequence[Sizes]) -> Prepared:
         region = self._region

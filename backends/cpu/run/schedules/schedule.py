@@ -13,6 +13,7 @@ from sift_onnx.backends.cpu.run.schedules.calls import Schedule, bytes_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
+from sift_onnx.backends.cpu.run.schedules.recurrent_steps import walk_steps
 from sift_onnx.backends.cpu.run.schedules.tensor_copies import contiguous_images
 from sift_onnx.backends.cpu.run.schedules.token_steps import attend, attend_to_cache, pool_rows, rotate
 from sift_onnx.backends.cpu.run.schedules.values import OpOf, Values
@@ -29,6 +30,7 @@ from sift_onnx.backends.lowering.specs import (
     Matmul,
     Moving,
     PixelCopy,
+    Recurrent,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
@@ -78,6 +80,8 @@ def _run_step(values: Values, index: int, step: Step) -> None:
         attend_to_cache(values, index, step, spec)
     elif isinstance(spec, Rotated):
         rotate(values, index, step, spec)
+    elif isinstance(spec, Recurrent):
+        walk_steps(values, index, step)
     else:
         _compute(values, index, step)
 

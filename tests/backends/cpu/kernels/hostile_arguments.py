@@ -50,6 +50,7 @@ class Hostile(Sources):
             self.attention,
             self.rearrange,
             self.copy,
+            self.recurrent,
         )
         make = self.rng.choice((self.conv, self.conv, self.conv, *others))
         return make()
@@ -97,6 +98,22 @@ class Hostile(Sources):
         weights = self.weights(self.size(), columns)
         bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
         return self.kernels.Matmul(weights, bias, activation=self.activation(), isa=self.rng.choice(ISAS)), columns
+
+    def recurrent(self) -> tuple[Any, int]:
+        hidden, directions = self.size(), self.rng.choice((0, 1, 1, 2, 2, 3))
+        cell = self.rng.choice(("lstm", "gru", "gru_linear", "tanh", "relu"))
+        gates = {"lstm": 4, "gru": 3, "gru_linear": 3}.get(cell, 1)
+        rows = self.rng.choice((directions * gates * hidden, directions * gates * hidden, self.size()))
+        weights = self.weights(min(rows, 2**63 - 1), hidden)
+        bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
+        op = self.kernels.Recurrent(
+            weights, bias, cell=cell, reversed=[self.rng.random() < 0.5 for _ in range(directions)],
+            has_cell_states=self.rng.random() < 0.3, has_lengths=self.rng.random() < 0.3, batch=self.size(),
+            isa=self.rng.choice(ISAS),
+        )  # fmt: skip
+        if self.rng.random() < 0.5:
+            op = op.for_batch(self.rng.choice((1, 2, 16, self.size())))
+        return op, rows
 
     def dense_product(self) -> tuple[Any, int]:
         columns = self.rng.choice((self.size(), 256, 1100))

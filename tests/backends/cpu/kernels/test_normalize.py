@@ -13,16 +13,19 @@ from sift_onnx.backends.cpu import _kernels
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=30, deadline=None)
 @given(
-    m=st.integers(1, 40), channels=st.integers(1, 150), mean=st.sampled_from((0.0, 100.0)), is_centered=st.booleans()
-)
-def test_rows_are_normalized(isa: str, layout: str, m: int, channels: int, mean: float, is_centered: bool) -> None:
+    m=st.integers(1, 40), channels=st.integers(1, 150), mean=st.sampled_from((0.0, 100.0)), is_centered=st.booleans(),
+    least=st.sampled_from((0.0, 0.9)),
+)  # fmt: skip
+def test_rows_are_normalized(
+    isa: str, layout: str, m: int, channels: int, mean: float, is_centered: bool, least: float
+) -> None:
     rng = np.random.default_rng(channels)
     x = random_array(rng, (m, channels, 1, 1)) + np.float32(mean)
     scale, shift = random_array(rng, (channels,)), random_array(rng, (channels,))
-    op = _kernels.LayerNormalization(scale, shift, 1e-3, is_centered=is_centered, layout=layout, isa=isa)
+    op = _kernels.LayerNormalization(scale, shift, 1e-3, least=least, is_centered=is_centered, layout=layout, isa=isa)
     exact = x.astype(np.float64)
     center = exact - is_centered * exact.mean(1, keepdims=True)
-    expected = center / np.sqrt((center**2).mean(1, keepdims=True) + 1e-3) * scale[:, None, None]
+    expected = center / np.sqrt(np.maximum((center**2).mean(1, keepdims=True), least) + 1e-3) * scale[:, None, None]
     expected += shift[:, None, None]
     np.testing.assert_allclose(run(_kernels.ThreadPool(2), op, x), expected, rtol=2e-4, atol=2e-4 * (1 + mean / 10))
 

@@ -45,6 +45,28 @@ def scaled(where: str) -> AttentionNet:
     return net.ends(net.joined(weighed))
 
 
+def of_angles(form: str) -> AttentionNet:
+    """Cosine attention: vectors of length one, and a number for each head. XCiT's is of channels to each other."""
+    net = AttentionNet()
+    q, k, v = net.projections()
+    is_crossed = form == "channels"
+    q, k, v = (net.parted(one, turned=is_crossed) for one in (q, k, v))
+
+    def unit(x: str) -> str:
+        length = net.op("ReduceL2", x, axes=[-1])
+        return str(net.op("Div", x, net.op("Expand", net.op("Clip", length, net.constant(1e-12)), net.op("Shape", x))))
+
+    q, k = unit(q), net.op("Transpose", unit(k), perm=[0, 1, 3, 2])
+    factors = net.constant(np.linspace(1, 9, HEADS).reshape(HEADS, 1, 1))
+    scores = net.op("Mul", factors, net.op("MatMul", q, k))
+    if form == "masked":
+        scores = net.op("Add", scores, net.weight(1, HEADS, TOKENS, TOKENS))
+    weighed = net.op("MatMul", net.op("Softmax", scores, axis=-1, name="softmax"), v)
+    if is_crossed:
+        weighed = net.op("Transpose", weighed, perm=[0, 1, 3, 2])
+    return net.ends(net.joined(weighed))
+
+
 def keys_turned_twice() -> AttentionNet:
     net = AttentionNet()
     q, k, v = net.projections()
@@ -293,6 +315,9 @@ SPELLINGS: dict[str, Callable[[], AttentionNet]] = {
     "queries and keys are scaled": lambda: scaled("both"),
     "scores are scaled": lambda: scaled("scores"),
     "keys are turned twice": keys_turned_twice,
+    "angles count": lambda: of_angles("tokens"),
+    "angles and a mask count": lambda: of_angles("masked"),
+    "channels attend to channels": lambda: of_angles("channels"),
     "keys are turned as three axes": keys_turned_as_three_axes,
     "split of one layer": split_of_one_layer,
     "stacked, then split": lambda: stacked("Split"),
@@ -363,7 +388,7 @@ def test_a_long_chain_of_numbers_is_one_scale() -> None:
     net = AttentionNet()
     q, k, v = net.projections()
     turned = net.parted(q)
-    for _ in range(3000):
+    for _ in range(1200):
         turned = net.op("Mul", turned, net.constant(1.0))
     net.ends(net.joined(net.attend(turned, net.parted(k, turned=True), net.parted(v))))
     (attention,) = attentions_of(CpuProgram(net.model(), ONE_THREAD))

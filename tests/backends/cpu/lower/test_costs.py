@@ -9,12 +9,13 @@ import onnx_graphsurgeon as gs
 import pytest
 from sparse_nets import SparseNet
 
+from sift_onnx.backends.cpu.lower import costs
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate, region_estimate, step_work
 from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect, why_not_profitable
 from sift_onnx.backends.cpu.lower.rates import Entry, Grid, Rates
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Attention, Conv, Elementwise, Geometry, Matmul, Reshaped
+from sift_onnx.backends.lowering.specs import Attention, Conv, Elementwise, Geometry, Matmul, Recurrent, Reshaped
 from sift_onnx.backends.lowering.weights import Reading, WeightMatrix
 from sift_onnx.model import Model
 
@@ -55,6 +56,33 @@ def test_kernels_skip_zeros_and_onnxruntime_does_not():
 def test_weights_that_are_nearly_dense_are_multiplied_with_their_zeros():
     found = region_estimate([product(0.9)], {"x": (5, 100)}, ["y"], RATES)
     assert found.kernels == pytest.approx(2 * found.onnxruntime)
+
+
+@pytest.mark.parametrize(("cache", "kept"), [(120_000, 1.0), (80_000, 0.5), (60_000, 0.0), (30_000, 0.0)])
+def test_steps_of_recurrent_layers_are_products_of_weights_that_a_cache_may_keep(monkeypatch, cache, kept):
+    monkeypatch.setattr(costs, "_KEPT_BYTES", cache)
+    spec = Recurrent(weights(600, 100, 0.1), None, "gru", (False, True))
+    work = step_work(Step(spec, ("x",), "y", "rows", "rows", (0,)), (50, 4, 600), (50, 4, 200))
+    # Of each step and sequence, all weights of both directions; a step has the rows of four sequences.
+    assert (work.positions, work.density, work.flops) == (4, 0.1, 2 * 600 * 100 * 50 * 4)
+    assert (work.steps, work.kept) == (50 * 2, kept)
+    # Of two rates, one behind the other.
+    small, large = replace(work, activated=0.0, kept=1.0), replace(work, activated=0.0, kept=0.0)
+    seconds = [one.seconds(RATES.onnxruntime, 1.0) for one in (replace(work, activated=0.0), small, large)]
+    assert seconds[0] == pytest.approx(kept * seconds[1] + (1 - kept) * seconds[2])
+
+
+def test_few_sequences_look_their_states_up_where_that_was_measured():
+    flops = {**RATES.kernels.flops, "lookup": Grid((1.0,), (1.0,), ((200.0,),))}
+    rates = replace(RATES, kernels=replace(RATES.kernels, flops=flops))
+    step = Step(Recurrent(weights(300, 100, 0.1), None, "gru", (False,)), ("x",), "y", "rows", "rows", (0,))
+    gains = {
+        rows: region_estimate([step], {"x": (50, rows, 300)}, ["y"], RATES).kernels
+        - region_estimate([step], {"x": (50, rows, 300)}, ["y"], rates).kernels
+        for rows in (1, 7, 8)
+    }
+    assert min(gains[1], gains[7]) > 0
+    assert gains[8] == 0
 
 
 def test_values_of_fewer_bits_have_rates_of_their_own_where_they_were_measured():

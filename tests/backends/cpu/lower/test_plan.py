@@ -162,8 +162,8 @@ class TestPartition:
         """Its result has to be known as a tensor of floats, or the model would stay in one piece."""
         net = SparseNet(opset=21)
         x = net.conv(net.input("x", 2, 4, 8, 8), 4, 8, 3, name="first")
-        # Parameters that are computed, which the kernels do not take.
-        parameters = [net.op("Abs", net.constant(np.linspace(0.5, 2, 8, dtype=np.float32))) for _ in range(2)]
+        # Parameters that come with each request, which the kernels do not take.
+        parameters = [net.input(name, 8) for name in ("scale", "shift")]
         x = net.op("GroupNormalization", x, *parameters, name="between", num_groups=4)
         net.output(net.conv(x, 8, 5, 3, name="second"), 2, 5, 8, 8)
         program = assert_same_as_onnxruntime(net.model(), net.feeds)

@@ -25,7 +25,7 @@ struct ElementwiseArgs {
 };
 
 // out = (x - mean) / sqrt(variance + epsilon) * scale + shift over the channels; the mean counts as zero if the result
-// is not centered.
+// is not centered, and the variance as no less than `least`.
 struct NormalizeArgs {
   const float* x;
   float* out;          // may be x
@@ -33,6 +33,7 @@ struct NormalizeArgs {
   const float* shift;  // [channels]
   std::int64_t channels;
   float epsilon;
+  float least;
   bool is_centered;
 };
 
