@@ -17,7 +17,7 @@ from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resi
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.specs import DynamicQuantize, LinearLayer, Moving, QuantizedMatmul
+from sift_onnx.backends.lowering.specs import DynamicQuantize, Moving
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention
 from sift_onnx.errors import UsageError
 
@@ -53,7 +53,6 @@ class RegionSchedules:
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
         self._moves_channels = moves_channels(region)
         self._is_uncut = _is_uncut(region)
-        self._is_of_bytes = _is_of_bytes(region)
         self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
         self._latest: tuple[tuple[Sizes, ...], Prepared] | None = None
         self._superseded = 0
@@ -109,7 +108,7 @@ class RegionSchedules:
             batch.count,
             0 if batch.is_whole else self._bytes_of_group(dims, batch),
             only_rows=self._has_only_rows,
-            single=region.single or self._is_of_bytes,
+            single=region.single,
             whole=batch.is_whole,
             apart=self._moves_channels,
         ):
@@ -182,10 +181,3 @@ def _is_uncut(region: Region) -> bool:
     return any(isinstance(step.spec, DynamicQuantize) for step in region.steps) or any(
         region.array_dtype(name).is_bytes for name in border
     )
-
-
-def _is_of_bytes(region: Region) -> bool:
-    """Whether all layers multiply bytes: positions of any number of images are in the lanes then."""
-    layers = [step for step in region.steps if isinstance(step.spec, (LinearLayer, QuantizedMatmul))]
-    has_images = any(step.view == "image" for step in layers)
-    return has_images and all(isinstance(step.spec, QuantizedMatmul) for step in layers)
