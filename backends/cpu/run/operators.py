@@ -175,9 +175,7 @@ def build_attention(
         )
     }
     heads = _heads(spec, sequences, tokens, channels)
-    return _kernels.Attention(
-        **heads, **roundings, head_scales=spec.head_scales, mask=mask, layout=layout, isa=isa
-    )
+    return _kernels.Attention(**heads, **roundings, head_scales=spec.head_scales, mask=mask, layout=layout, isa=isa)
 
 
 def build_cached_attention(

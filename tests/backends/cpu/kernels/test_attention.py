@@ -42,7 +42,7 @@ def draw_mask(draw: st.DataObject, rng: np.random.Generator, full: tuple[int, in
 
 @pytest.mark.parametrize("isa", _kernels.supported_isas())
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=24, deadline=None)
 @given(
     draw=st.data(),
     sequences=st.integers(1, 4),
