@@ -154,14 +154,15 @@ class OnnxRuntimeProgram(Program):
 
     def run_unchecked(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """As :meth:`run`, for feeds that are known to fit: the check takes inputs of unknown rank for scalars."""
-        return self._run(self._session, feeds)
+        return self._run(self._opened or self._session, feeds)
 
     def _run(self, session: ort.InferenceSession, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         try:
             arrays = session.run(self._names, feeds if isinstance(feeds, dict) else dict(feeds))
         except Exception as error:  # as above
             raise BackendError(f"onnxruntime cannot run {self._label}: {_first_line(error)}{self._hint()}") from error
-        return dict(zip(self._names, arrays, strict=True))
+        names = self._names
+        return {names[0]: arrays[0]} if len(names) == 1 else dict(zip(names, arrays, strict=True))
 
     def _hint(self) -> str:
         """What to do about inputs whose open axes the exporter wrote as zeros, of which onnxruntime takes no others."""

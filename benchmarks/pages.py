@@ -15,7 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["chart", "commit", "digest", "measured_on", "origin", "processor_name", "read", "table", "write"]
+__all__ = [
+    "chart",
+    "commit",
+    "digest",
+    "measured_on",
+    "origin",
+    "processor_name",
+    "read",
+    "table",
+    "write",
+    "write_over",
+]
 
 
 def origin() -> dict[str, Any]:
@@ -52,6 +63,25 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]], of: Mapping[str, Any] |
     head = json.dumps((origin() if of is None else dict(of)) | {"rows": []}, indent=1, ensure_ascii=False)
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     path.write_text(head.replace('"rows": []', f'"rows": [\n{lines}\n ]') + "\n", encoding="utf-8")
+
+
+def write_over(
+    path: Path, rows: Sequence[Mapping[str, Any]], earlier: Mapping[str, Any] | None, keys: Sequence[str]
+) -> None:
+    """Write rows in the place of those of an earlier run, and the others behind them, with the commit that they are of.
+
+    Args:
+        path: of the file.
+        rows: what was measured now.
+        earlier: what :func:`read` found in the file before; None if there was none: then as :func:`write`.
+        keys: columns that tell which row is which.
+    """
+    if earlier is None:
+        write(path, rows)
+        return
+    now = {tuple(row[key] for key in keys): dict(row) | {"commit": commit()} for row in rows}
+    merged = [now.pop(tuple(row[key] for key in keys), row) for row in earlier["rows"]]
+    write(path, [*merged, *now.values()], {key: value for key, value in earlier.items() if key != "rows"})
 
 
 def commit() -> str:

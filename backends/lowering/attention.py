@@ -57,6 +57,7 @@ class AttentionMatch:
         mask: name of what is added to the scores, which may be a constant; empty if nothing is.
         softmax: index of its softmax.
         nodes: indices of all of its nodes, ascending; the last one makes the result.
+        is_crossed: whether keys are of other tokens than queries, as far as is known.
     """
 
     spec: Attention
@@ -64,6 +65,7 @@ class AttentionMatch:
     mask: str
     softmax: int
     nodes: tuple[int, ...]
+    is_crossed: bool = False
 
 
 @dataclass
@@ -128,7 +130,11 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     values = graph.nodes[weighed].input[1]
     *batch, tokens, depth = graph.dims(queries) or ()
     *others, value_depth = graph.dims(values) or ()
-    if len(batch) not in (1, 2) or graph.dims(keys) != (*batch, depth, tokens) or others != [*batch, tokens]:
+    if len(batch) not in (1, 2) or others[:-1] != batch or graph.dims(keys) != (*batch, depth, *others[-1:]):
+        raise NoMatch
+    key_tokens = others[-1]
+    if key_tokens != tokens and isinstance(key_tokens, tuple) and key_tokens[0] == "sum":
+        # A cache and the new tokens: to move all of it at every run would cost more than it saves.
         raise NoMatch
     heads = batch[1] if len(batch) == 2 else 1
     if not isinstance(heads, int) or not isinstance(depth, int) or not isinstance(value_depth, int):
@@ -136,7 +142,7 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     if found.is_reshaped and graph.dims(graph.nodes[scored].output[0]) != found.dims:
         raise NoMatch
     # After a mask of unknown sizes, the graph does not know those of the scores.
-    found.dims = (*batch, tokens, tokens)
+    found.dims = (*batch, tokens, key_tokens)
     for index in nodes - {weighed}:
         if any(not is_inside(graph, name, nodes) for name in graph.nodes[index].output):
             raise NoMatch
@@ -146,10 +152,10 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     mask, repeats = joined
     scale = found.scale * of_queries * of_keys
     roundings = AttentionRoundings(tuple(found.rounded), tuple(found.masked), tuple(of_weights))
-    if found.head_scales and roundings != AttentionRoundings():
-        raise NoMatch
     spec = Attention(heads, depth, value_depth, scale, nan_to_zero, repeats, found.head_scales, roundings)
-    return AttentionMatch(spec, (queries, keys, values), mask, softmax, tuple(sorted(nodes)))
+    return AttentionMatch(
+        spec, (queries, keys, values), mask, softmax, tuple(sorted(nodes)), is_crossed=key_tokens != tokens
+    )
 
 
 def is_inside(graph: GraphView, name: str, nodes: set[int], most: int = _MOST_NODES) -> bool:
@@ -201,7 +207,7 @@ def scores_before(graph: GraphView, softmax: int) -> _Scores:
         found.between.append(index)
         if is_standard_op(node, "DequantizeLinear"):
             quantizer, rounding = _rounding(graph, index)
-            if found.softcap or found.scale <= 0:
+            if found.softcap or found.head_scales or found.scale <= 0:
                 raise NoMatch
             own = replace(rounding, steps=rounding.steps / found.scale, scale=rounding.scale * found.scale)
             (found.rounded if found.masks else found.masked).insert(0, own)

@@ -59,10 +59,8 @@ def find_cached_attentions(graph: GraphView) -> list[CachedMatch]:
 
 def _of_softmax(graph: GraphView, softmax: int) -> CachedMatch:
     found = scores_before(graph, softmax)
-    if found.head_scales:
-        raise NoMatch
     weighed, nan_to_zero, lower, of_weights = weighed_behind(graph, softmax, reshaped=found.is_reshaped)
-    if of_weights or found.rounded or found.masked:
+    if found.head_scales or of_weights or found.rounded or found.masked:
         raise NoMatch
     scored = found.product
     nodes = {softmax, scored, weighed, *found.between, *lower}

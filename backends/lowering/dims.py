@@ -63,6 +63,9 @@ def product(sizes: Iterable[Dim]) -> Dim:
     factor = 1
     symbols: list[Dim] = []
     for size in sizes:
+        if isinstance(size, int):
+            factor *= size
+            continue
         more, times = _symbols(size)
         symbols += more
         factor *= times

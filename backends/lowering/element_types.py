@@ -20,6 +20,8 @@ class DType(Enum):
     Attributes:
         onnx_type: ONNX's number for it.
         numpy: as numpy has it.
+        is_bytes: whether it is one of quantized tensors.
+        itemsize: bytes of an element.
     """
 
     FLOAT32 = (onnx.TensorProto.FLOAT, np.dtype(np.float32))
@@ -29,13 +31,5 @@ class DType(Enum):
     def __init__(self, onnx_type: int, numpy: np.dtype[Any]) -> None:
         self.onnx_type = onnx_type
         self.numpy = numpy
-
-    @property
-    def is_bytes(self) -> bool:
-        """Whether it is one of quantized tensors."""
-        return self is not DType.FLOAT32
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return self.numpy.itemsize
+        self.is_bytes = onnx_type != onnx.TensorProto.FLOAT
+        self.itemsize = numpy.itemsize

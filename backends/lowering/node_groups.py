@@ -96,6 +96,7 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
     of_decoders.update((match.nodes[-1], match) for match in find_rotations(graph))
     gelus = {gelu.nodes[-1]: gelu for gelu in (*find_gelus(graph), *find_mishes(graph))}
     attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
+    attentions = {i: match for i, match in attentions.items() if not match.is_crossed or i not in of_decoders}
     of_decoders = {index: match for index, match in of_decoders.items() if index not in attentions}
     norms = {norm.nodes[-1]: norm for norm in find_norms(graph)}
     shuffles = {shuffle.nodes[-1]: shuffle for shuffle in find_shuffles(graph)}

@@ -4,6 +4,9 @@
     python benchmarks/cpu_runtime/against_deepsparse.py --threads 1 --processor-time ...
     python benchmarks/cpu_runtime/against_deepsparse.py --results benchmarks/cpu_runtime/deepsparse.json
 
+Rows of a call take the place of those of the same model, batch, threads and clock in the file of results, so that all
+cases can be measured in pieces. ``--folder`` keeps the models from one call to the next.
+
 DeepSparse is not a dependency of this project, and its licence allows evaluation only: it runs as a black box in an
 environment of its own (``--peer``), without telemetry. A file and a batch run in rounds: a slice of DeepSparse, one of
 ours, one of onnxruntime. The ratio is the median over rounds. Models have random weights. Of each layer but the first
@@ -40,6 +43,8 @@ from sift_onnx.shapes.random_inputs import random_feeds
 from sift_onnx.shapes.tensor_specs import model_inputs
 
 ROUNDS = 5
+# Columns that tell which row is which.
+_KEYS = ("model", "batch", "threads", "clock")
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,8 @@ def main() -> None:
         sys.exit(missing)
     measuring = Measuring(arguments.threads, arguments.seconds, arguments.processor_time, arguments.peer)
     rows: list[dict[str, Any]] = []
+    results = arguments.results
+    earlier = pages.read(results) if results is not None and results.exists() else None
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         for case in CASES:
@@ -174,8 +181,8 @@ def main() -> None:
                 for row in measuring.rows(case.make(folder, sparsity), batches):
                     rows.append({"model": name} | row | {"at_most": case.at_most})
                     print(*rows[-1].values(), sep=" | ", flush=True)
-                    if arguments.results:  # what has been measured is not lost
-                        pages.write(arguments.results, rows)
+                    if results is not None:  # what has been measured is not lost
+                        pages.write_over(results, rows, earlier, _KEYS)
     if rows:
         print(f"geometric mean {statistics.geometric_mean(row['to_deepsparse'] for row in rows):.2f} of {len(rows)}")
 

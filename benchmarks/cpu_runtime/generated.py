@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,30 @@ def _mobile(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
             x = g.op("Add", y, x) if block else y
             channels = outputs
     return g.classified(x, channels), (3, side, side)
+
+
+def _channels_last(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
+    """Inverted residuals on images with their channels last, turned around each convolution, as Keras exports them."""
+
+    def turned(x: str, convolution: Callable[[str], str], act: str = "") -> str:
+        first = g.op("Transpose", x, perm=[0, 3, 1, 2])
+        return g.act(g.op("Transpose", convolution(first), perm=[0, 2, 3, 1]), act)
+
+    def layer(x: str, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, act: str = "") -> str:
+        return turned(x, partial(g.conv, inputs=inputs, outputs=outputs, kernel=kernel, stride=stride, act=""), act)
+
+    x = layer("x", 3, width, 3, 2, "HardSwish")
+    channels = width
+    for stage in range(3):
+        for block in range(2):
+            inner, stride = 4 * channels, 1 if block or not stage else 2
+            y = layer(x, channels, inner, act="HardSwish")
+            y = turned(y, partial(g.depthwise, channels=inner, stride=stride, act=""), "HardSwish")
+            y = layer(y, inner, width << stage)
+            x = g.op("Add", x, y) if block else y
+            channels = width << stage
+    mean = g.op("ReduceMean", x, g.constant([1, 2], np.int64), keepdims=0)
+    return g.dense(mean, channels, 10), (side, side, 3)
 
 
 def _parted(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
@@ -223,6 +248,8 @@ GENERATED: dict[str, tuple[Callable[..., tuple[str, Shape]], dict[str, Any]]] = 
     "mobile, tiny": (_mobile, {"width": 8, "side": 32}),
     "mobile, medium": (_mobile, {"width": 24, "side": 64}),
     "mobile, large": (_mobile, {"width": 48, "side": 112}),
+    "channels last, tiny": (_channels_last, {"width": 8, "side": 32}),
+    "channels last, medium": (_channels_last, {"width": 32, "side": 96}),
     "parted, tiny": (_parted, {"width": 16, "side": 16}),
     "parted, medium": (_parted, {"width": 64, "side": 32}),
     "parted, large": (_parted, {"width": 128, "side": 56}),

@@ -77,8 +77,8 @@ where that was done.
 _BESIDE = """
 ## DeepSparse on pruned models
 
-The same file in DeepSparse 1.8.0 and in onnxruntime, in rounds; {threads}, {clock} time. {origin}
-Worst against DeepSparse {worst}; geometric mean {mean} of {count}, and {other} against onnxruntime.
+The same file in DeepSparse 1.8.0 and in onnxruntime, in rounds. {origin} Rows with a commit of their own were measured
+again, with the same script.
 
     {command}
 
@@ -165,22 +165,25 @@ def _worst(rows: Sequence[dict[str, Any]], ratio: str = "ratio") -> str:
 
 def _beside_deepsparse(document: dict[str, Any]) -> str:
     """The section about what ``against_deepsparse.py`` measured."""
-    rows = document["rows"]
+    text = _BESIDE.format(origin=pages.measured_on(document), command=document["command"])
+    settings = dict.fromkeys((row["threads"], row["clock"]) for row in document["rows"])
+    return text + "\n".join(
+        _table_beside([row for row in document["rows"] if (row["threads"], row["clock"]) == setting], *setting)
+        for setting in settings
+    )
+
+
+def _table_beside(rows: Sequence[dict[str, Any]], threads: int, clock: str) -> str:
+    """Rows of a number of threads and a clock, and what they come to."""
     means = [statistics.geometric_mean(row[f"to_{name}"] for row in rows) for name in ("deepsparse", "onnxruntime")]
-    text = _BESIDE.format(
-        threads=_threads(rows[0]["threads"]),
-        clock=rows[0]["clock"],
-        origin=pages.measured_on(document),
-        worst=_worst(rows, "to_deepsparse"),
-        mean=f"{means[0]:.2f}",
-        other=f"{means[1]:.2f}",
-        count=len(rows),
-        command=document["command"],
+    text = (
+        f"{_threads(threads).capitalize()}, {clock} time. Worst against DeepSparse {_worst(rows, 'to_deepsparse')}; "
+        f"geometric mean {means[0]:.2f} of {len(rows)}, and {means[1]:.2f} against onnxruntime.\n\n"
     )
     header = ["model", "batch", "ours, ms", "DeepSparse, ms", "ratio", "at most", "onnxruntime, ms", "ratio"]
     cells = [
         [
-            row["model"],
+            f"{row['model']} (commit {row['commit']})" if "commit" in row else row["model"],
             str(row["batch"]),
             _number(row["ours_ms"]),
             _number(row["deepsparse_ms"]),

@@ -5,8 +5,9 @@
 
 A decoder in the shape of Llama with random weights (``llama.py``). Ways to run it take turns in one process: on the CPU
 back end with weights as fp32 and int8, on onnxruntime as the file is, and with weights of 8 bits (MatMulNBits, blocks
-of 32); and a loop that reads as many bytes as each of ours holds. With ``--memory`` a process of its own says what a
-decoder takes. Appends to a file of results.
+of 32); and a loop that reads as many bytes as each of ours holds. Of several batches, each is measured in each round;
+the prompts of one have different lengths, from half of ``--prompt`` on. With ``--memory`` a process of its own says
+what a decoder takes, and ``--greedy N`` compares as many tokens with onnxruntime's. Writes a file of results.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -36,65 +38,84 @@ from sift_onnx.backends.decoding.decoder import Decoder
 
 RESULTS = Path(__file__).parent / "results"
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 1}
+Prompts = list[list[int]]
 
 
-class Way:
-    """One way to run a decoder, and its times.
+@dataclass
+class Times:
+    """What the steps of one batch took.
 
     Attributes:
         first: milliseconds to the first token, by round.
         token: of each token after it.
         processor: processor time of such a token, by round.
-        nbytes: that its products hold, if they are ours.
     """
 
-    def __init__(self, path: Path, backend: str, threads: int) -> None:
-        """Open ``path``."""
-        self._decoder = Decoder(path, threads, backend=backend)
-        self.first: list[float] = []
-        self.token: list[float] = []
-        self.processor: list[float] = []
-        self.nbytes = 0
-
-    def round(self, ids: np.ndarray, tokens: int) -> None:
-        """Generate once."""
-        begin = time.perf_counter()
-        steps = self._decoder.generate(ids, tokens)
-        next(steps)
-        last, spent = time.perf_counter(), time.process_time()
-        self.first.append(1e3 * (last - begin))
-        for _ in steps:
-            now = time.perf_counter()
-            self.token.append(1e3 * (now - last))
-            last = now
-        self.processor.append(1e3 * (time.process_time() - spent) / max(tokens - 1, 1))
-        self.nbytes = getattr(self._decoder.program, "weight_bytes", 0)
-
-    def forget(self) -> None:
-        """Restart the counts."""
-        for times in (self.first, self.token, self.processor):
-            times.clear()
+    first: list[float] = field(default_factory=list)
+    token: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
 
     def row(self) -> dict[str, float]:
         """Its figures."""
         return {
             "least_first_ms": min(self.first), "first_ms": statistics.median(self.first),
             "least_ms": min(self.token), "ms": statistics.median(self.token), "processor_ms": min(self.processor),
-        } | ({"bytes": self.nbytes} if self.nbytes else {})  # fmt: skip
+        }  # fmt: skip
 
 
-def in_turns(ways: dict[str, Way], ids: np.ndarray, tokens: int, rounds: int, threads: int) -> dict[str, float]:
+class Way:
+    """One way to run a decoder, and its times by batch."""
+
+    def __init__(self, path: Path, backend: str, threads: int) -> None:
+        """Open ``path``."""
+        self._decoder = Decoder(path, threads, backend=backend)
+        self.times: dict[int, Times] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """What its products hold, if they are ours."""
+        return getattr(self._decoder.program, "weight_bytes", 0)
+
+    def generated(self, prompts: Prompts, tokens: int) -> list[list[int]]:
+        """Tokens, step by step."""
+        return list(self._decoder.generate(prompts, tokens))
+
+    def round(self, prompts: Prompts, tokens: int) -> None:
+        """Generate once."""
+        times = self.times.setdefault(len(prompts), Times())
+        begin = time.perf_counter()
+        steps = self._decoder.generate(prompts, tokens)
+        next(steps)
+        last, spent = time.perf_counter(), time.process_time()
+        times.first.append(1e3 * (last - begin))
+        for _ in steps:
+            now = time.perf_counter()
+            times.token.append(1e3 * (now - last))
+            last = now
+        times.processor.append(1e3 * (time.process_time() - spent) / max(tokens - 1, 1))
+
+
+def prompts_of(batch: int, length: int, vocabulary: int) -> Prompts:
+    """Random prompts; several have different lengths."""
+    rng = np.random.default_rng(batch)
+    lengths = np.linspace(length / 2, length, batch).round().astype(int) if batch > 1 else [length]
+    return [rng.integers(0, vocabulary, own).tolist() for own in lengths]
+
+
+def in_turns(ways: dict[str, Way], batches: list[Prompts], tokens: int, rounds: int, threads: int) -> dict[str, float]:
     """Rounds of all ways, after one that is not counted; least milliseconds of a loop that reads each one's bytes."""
     for way in ways.values():
-        way.round(ids, tokens)
-        way.forget()
+        for prompts in batches:
+            way.round(prompts, tokens)
+        way.times.clear()
     kernels = pool_of(threads, None).kernels
     held = {name: way.nbytes // 8 for name, way in ways.items() if way.nbytes}
     memory = np.ones(max(held.values(), default=0), np.uint64)
     read: dict[str, list[float]] = {name: [] for name in held}
     for _ in range(rounds):
         for name, way in ways.items():
-            way.round(ids, tokens)
+            for prompts in batches:
+                way.round(prompts, tokens)
             for _ in range(3 if name in held else 0):
                 begin = time.perf_counter()
                 _kernels.read_memory(kernels, memory[: held[name]])
@@ -102,11 +123,15 @@ def in_turns(ways: dict[str, Way], ids: np.ndarray, tokens: int, rounds: int, th
     return {name: min(times) for name, times in read.items()}
 
 
+def backend_of(values: str) -> str:
+    """The back end's name for a type of values."""
+    return "cpu" if values == "fp32" else f"cpu:{values}"
+
+
 def measured(path: Path, shape: LlamaShape, args: argparse.Namespace) -> list[dict[str, object]]:
     """Rows of one sparsity."""
     ways: dict[str, Callable[[], Way]] = {
-        values: lambda values=values: Way(path, "cpu" if values == "fp32" else f"cpu:{values}", args.threads)
-        for values in args.values
+        values: lambda values=values: Way(path, backend_of(values), args.threads) for values in args.values
     }
     ways["onnxruntime"] = lambda: Way(path, "onnxruntime", args.threads)
     few = path.with_name("bits8.onnx")
@@ -114,28 +139,46 @@ def measured(path: Path, shape: LlamaShape, args: argparse.Namespace) -> list[di
         gc.collect()
         ways["onnxruntime, 8 bits"] = lambda: Way(few, "onnxruntime", args.threads)
     opened = {name: way() for name, way in ways.items()}
-    ids = np.random.default_rng(0).integers(0, shape.vocabulary, (args.batch, args.prompt))
-    read = in_turns(opened, ids, args.tokens, args.rounds, args.threads)
-    rows = []
-    for name, way in opened.items():
-        row = way.row() | ({"read_ms": read[name]} if name in read else {})
-        print(f"  {name:20} " + "  ".join(f"{key} {value:.5g}" for key, value in row.items()), flush=True)
-        rows.append({"name": name} | row)
+    batches = [prompts_of(batch, args.prompt, shape.vocabulary) for batch in args.batch]
+    read = in_turns(opened, batches, args.tokens, args.rounds, args.threads)
+    rows: list[dict[str, object]] = []
+    for batch in args.batch:
+        for name, way in opened.items():
+            row = way.times[batch].row() | ({"bytes": way.nbytes, "read_ms": read[name]} if name in read else {})
+            print(f"  {batch} x {name:20} " + "  ".join(f"{key} {value:.5g}" for key, value in row.items()), flush=True)
+            rows.append({"batch": batch, "name": name} | row)
+    return rows
+
+
+def greedy(path: Path, shape: LlamaShape, args: argparse.Namespace) -> list[dict[str, object]]:
+    """How many of the most likely tokens are onnxruntime's, until the first that is not."""
+    prompts = prompts_of(1, args.prompt, shape.vocabulary)
+    found = {
+        name: [row[0] for row in Way(path, backend, args.threads).generated(prompts, args.greedy)]
+        for name, backend in (*((values, backend_of(values)) for values in args.values), ("onnxruntime", "onnxruntime"))
+    }
+    wanted = found.pop("onnxruntime")
+    rows: list[dict[str, object]] = []
+    for name, tokens in found.items():
+        same = [a == b for a, b in zip(tokens, wanted, strict=True)]
+        equal = (*same, False).index(False)
+        print(f"  {name:20} {equal} of {len(wanted)} tokens are onnxruntime's", flush=True)
+        rows.append({"batch": 1, "name": f"{name}, greedy", "equal": equal, "of": len(wanted)})
     return rows
 
 
 def memory_of(path: Path, values: str, args: argparse.Namespace) -> dict[str, float]:
     """Megabytes of a process with the decoder, over those before it was opened; run in a process of its own."""
-    backend = "cpu" if values == "fp32" else f"cpu:{values}"
     code = f"""
 import json, re, sys
 from pathlib import Path
 import numpy as np
+import sift_onnx.backends.cpu.run.program, sift_onnx.backends.onnxruntime
 from sift_onnx.backends.decoding.decoder import Decoder
 def anonymous():
     return int(re.search(r"RssAnon:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 before = anonymous()
-decoder = Decoder({str(path)!r}, {args.threads}, backend={backend!r})
+decoder = Decoder({str(path)!r}, {args.threads}, backend={backend_of(values)!r})
 for _ in decoder.generate(np.ones((1, {args.prompt}), np.int64), {args.tokens}): pass
 print(json.dumps({{"resident_mb": anonymous() - before, "bytes": decoder.program.weight_bytes}}))
 """
@@ -149,7 +192,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(SHAPES), default="110m")
     parser.add_argument("--sparsity", type=float, nargs="+", default=[0.5, 0.7, 0.9])
-    for name, value in (("batch", 1), ("prompt", 64), ("tokens", 16), ("threads", 2), ("rounds", 5)):
+    parser.add_argument("--batch", type=int, nargs="+", default=[1])
+    for name, value in (("prompt", 64), ("tokens", 16), ("threads", 2), ("rounds", 5), ("greedy", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--values", nargs="*", choices=list(_BYTES), default=["fp32", "int8"])
     parser.add_argument("--no-weight-only", dest="weight_only", action="store_false", help="leave 8 bits out")
@@ -160,22 +204,22 @@ def main() -> None:
     shape = SHAPES[args.shape]
     rows: list[dict[str, object]] = []
     for sparsity in args.sparsity:
-        print(f"{args.shape} {sparsity:.0%}, batch {args.batch}, prompt {args.prompt}", flush=True)
+        print(f"{args.shape} {sparsity:.0%}, prompt {args.prompt}", flush=True)
         with tempfile.TemporaryDirectory(dir=args.folder) as folder:
             path = Path(folder) / "decoder.onnx"
             write_decoder(path, shape, sparsity)
             gc.collect()
-            told = {"shape": args.shape, "sparsity": sparsity, "batch": args.batch, "prompt": args.prompt,
-                    "threads": args.threads}  # fmt: skip
+            told = {"shape": args.shape, "sparsity": sparsity, "prompt": args.prompt, "threads": args.threads}
             if not args.memory:
-                rows += [told | row for row in measured(path, shape, args)]
+                made = greedy(path, shape, args) if args.greedy else measured(path, shape, args)
+                rows += [told | row for row in made]
                 continue
             for values in args.values:
                 table = shape.weights * (1 / 8 + _BYTES[values] * (1 - sparsity))
                 rest = 4 * shape.vocabulary * shape.width + shape.cache_bytes(args.prompt + args.tokens)
                 row = memory_of(path, values, args) | {"table_mb": table / 2**20, "rest_mb": rest / 2**20}
                 print(f"  {values:6} " + "  ".join(f"{key} {value:.5g}" for key, value in row.items()), flush=True)
-                rows.append(told | {"name": f"{values}, memory"} | row)
+                rows.append(told | {"batch": 1, "name": f"{values}, memory"} | row)
     if args.results is not None:
         args.results.parent.mkdir(exist_ok=True)
         pages.write(args.results, rows)

@@ -186,9 +186,9 @@ def _perplexity(path: Path, text: np.ndarray[Any, Any], chosen: TextSetting) -> 
     return math.exp(total / count)
 
 
-def text_of(setting: str) -> np.ndarray[Any, Any]:
-    """What models are pre-trained on."""
-    return _part(_texts(setting)[0], "train")
+def text_of(setting: str, part: str = "train") -> np.ndarray[Any, Any]:
+    """What models are pre-trained on, or its part for ``validation`` or ``test``."""
+    return _part(_texts(setting)[0], part)
 
 
 def make_model(setting: str, sparsity: str, scale: float, seed: int, folder: Path, budget: str) -> Path:

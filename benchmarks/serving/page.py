@@ -55,8 +55,8 @@ latencies. Each row is the best of four slices.
 ## Lengths in rotation
 
 Mean milliseconds per request, over the minimum time of each length. "Alone" are sessions with a single length each.
-"First run" is the first run of a length relative to its minimum in rotation, median and largest, without the length
-that came first.
+"First run" is the first run of a length relative to its minimum in rotation, median and largest, the minimum of three
+new sessions, without the length that came first.
 """,
         {
             "case": "case", "weights": "weights", "in_turn_ms": "in turn", "alone_ms": "alone",

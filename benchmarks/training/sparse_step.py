@@ -188,16 +188,6 @@ class Benchmark:
             yield Row(f"ResNet-18 90%, batch 64, {what}", "masked", sizes[0] / sizes[1], *sizes, "MiB", bound)
 
 
-def write_rows(path: Path, rows: Sequence[dict[str, Any]], earlier: Mapping[str, Any] | None) -> None:
-    """Write rows in the place of those of an earlier run; where others stay, they say of which commit they are."""
-    if earlier is None:
-        pages.write(path, rows)
-        return
-    now = {(row["case"], row["against"]): row | {"commit": pages.commit()} for row in rows}
-    merged = [now.pop((row["case"], row["against"]), row) for row in earlier["rows"]]
-    pages.write(path, [*merged, *now.values()], {key: value for key, value in earlier.items() if key != "rows"})
-
-
 def main() -> None:
     """Measure, print the table, write the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -224,7 +214,7 @@ def main() -> None:
                     print(f"{found.case} : {found.against}  {found.ratio:.3f}", flush=True)
                 # A run of an hour that is cut off keeps what it has found.
                 if options.out is not None:
-                    write_rows(options.out, [asdict(r) for r in rows], earlier)
+                    pages.write_over(options.out, [asdict(r) for r in rows], earlier, ("case", "against"))
                 # Modules hold each other; those of a batch of 64 leave no room for the next case's.
                 gc.collect()
     print(steps_table([asdict(r) for r in rows]))

@@ -96,7 +96,6 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
 
         dense = fixed_layers(analysis)
         candidates = growing_layers(settings.selection, analysis)
-        untried = system.copy()
         growth = embeddable_growth(
             model,
             analysis,
@@ -104,6 +103,7 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
             keep_products=settings.budget == "total",
         )
         solution = growth.solution
+        untried = system.copy()
     else:
         dense = settings.selection.dense_layers(analysis)
         candidates = [layer for name, layer in analysis.layers.items() if name not in dense]
@@ -241,10 +241,9 @@ def _growth(layer: WeightLayer, original: Evaluate, now: Evaluate) -> Growth:
 
 
 def _why(analysis: AxisAnalysis, layer: WeightLayer) -> str:
-    causes = [analysis.system.why_pinned(axis.size) for axis in layer.axes]
-    if None in causes:
+    if any(analysis.system.grows(axis.size) for axis in layer.axes):
         return _ROUNDED
-    for cause in causes:
+    for cause in (analysis.system.why_pinned(axis.size) for axis in layer.axes):
         if cause is not None and cause.reason != "kernel":
             return f"{cause.reason} (node {cause.node!r}, {cause.op})"
     return "its sizes are fixed"

@@ -51,6 +51,10 @@ def test_a_simulation_prints_as_its_report(path: Path) -> None:
     assert len(repr(simulation)) < 200
 
 
+def test_a_session_is_shown_with_its_names(path: Path) -> None:
+    assert repr(sift_onnx.InferenceSession(path, threads=1)) == "InferenceSession(x -> y, threads=1)"
+
+
 def test_a_check_that_fails_is_a_result_and_no_error(path: Path) -> None:
     assert sift_onnx.check(NET, path).ok
     other = sift_onnx.prune(path, 0.5).model

@@ -14,5 +14,6 @@ def test_the_page_is_made_of_the_results() -> None:
     assert spec.loader is not None
     page = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(page)
-    documents = [[page.pages.read(path) for path in sorted(at.glob("*.json"))] for at in (page.RESULTS, page.TOKENS)]
+    folders = (page.RESULTS, page.TOKENS, page.PERPLEXITY)
+    documents = [[page.pages.read(path) for path in sorted(at.glob("*.json"))] for at in folders]
     assert (FOLDER / "README.md").read_text(encoding="utf-8") == page.page(*documents)

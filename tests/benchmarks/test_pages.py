@@ -115,18 +115,17 @@ def test_figures_of_the_readme_are_those_of_the_results(module, monkeypatch):
 
 
 def test_rows_that_are_measured_again_take_their_places(module, tmp_path):
-    pytest.importorskip("torch")
-    steps = module("training", "sparse_step")
-    path = tmp_path / "steps.json"
+    tables = module("training", "tables")
+    pages, path, keys = tables.pages, tmp_path / "steps.json", ("case", "against")
     rows = [
         {"case": case, "against": "masked", "ratio": 0.5, "ours": 1.0, "theirs": 2.0, "unit": "ms", "at_most": 0.4}
         for case in ("a step", "a peak")
     ]
-    steps.write_rows(path, rows, None)
-    steps.write_rows(path, [rows[1] | {"ratio": 0.25}, rows[1] | {"case": "a third"}], steps.pages.read(path))
-    found = steps.pages.read(path)["rows"]
+    pages.write_over(path, rows, None, keys)
+    pages.write_over(path, [rows[1] | {"ratio": 0.25}, rows[1] | {"case": "a third"}], pages.read(path), keys)
+    found = pages.read(path)["rows"]
     assert [(row["case"], row["ratio"]) for row in found] == [("a step", 0.5), ("a peak", 0.25), ("a third", 0.5)]
     assert [("commit" in row) for row in found] == [False, True, True]
-    table = steps.steps_table(found)
+    table = tables.steps_table(found)
     assert "| a step | masked | 0.500 | 0.4 (missed) |" in table
     assert f"| a peak (commit {found[1]['commit']}) | masked | 0.250 | 0.4 |" in table

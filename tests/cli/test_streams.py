@@ -86,6 +86,6 @@ def test_without_a_terminal_a_table_is_as_wide_as_it_needs(tmp_path: Path) -> No
 
 
 def test_progress_is_for_terminals(model: str) -> None:
-    done = subprocess.run([*SIFT, "check", model, "--json", "-"], capture_output=True, text=True, check=True)
+    done = CliRunner().invoke(main, ["check", model, "--json", "-"])
     assert json.loads(done.stdout)["ok"]
     assert done.stderr == ""

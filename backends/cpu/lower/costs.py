@@ -137,15 +137,15 @@ class Work:
         return seconds
 
 
-def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
-    """What a step does for an operand and a result of these sizes; None for what is not executed."""
+def step_work(step: Step, operand: Shape, result: Shape, second: Shape | None = None) -> Work | None:
+    """What a step does for operands and a result of these sizes; None for what is not executed."""
     spec = step.spec
     if isinstance(spec, Reshaped):
         return None
     read = step.dtype.itemsize * len(step.inputs) * math.prod(operand)
     nbytes = float(read + step.result_dtype.itemsize * math.prod(result))
     if isinstance(spec, Attention):
-        tokens = operand[-2]
+        tokens = operand[-2] if second is None else second[-1]  # with a key each
         flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
     if isinstance(spec, Recurrent):
@@ -249,7 +249,7 @@ def region_estimate(
         # Constants are not among the inputs: they have the result's sizes, or less.
         others = [shapes[name] for name in step.inputs[1:2] if name in shapes]
         shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
-        work = step_work(step, operand, shapes[step.output])
+        work = step_work(step, operand, shapes[step.output], *others)
         if work is not None:
             is_lookup = work.kind == _LOOKUP and _LOOKUP in rates.kernels.flops
             own = work.seconds(rates.kernels, work.density)

@@ -28,9 +28,9 @@ Array = npt.NDArray[Any]
 # Where the classes of plans are.
 _ROOMS = ("sift_onnx.backends.lowering.", "sift_onnx.backends.cpu.lower.")
 _OTHERS: dict[str, Callable[..., Any]] = {"TensorSpec": TensorSpec, "Placement": Placement}
-# What is stored of weights besides their values; anything else has to be as it is by default.
-_OF_WEIGHTS = ("rows", "columns", "transposed", "dtype")
-_LEFT_OUT = (*_OF_WEIGHTS, "constant", "scale", "reading")
+# What is stored of weights: all but what is gone once they are packed.
+_GONE = ("constant", "scale", "steps", "reading")
+_OF_WEIGHTS = tuple(field.name for field in dataclasses.fields(WeightMatrix) if field.name not in _GONE)
 
 
 class NotStored(Exception):  # noqa: N818 - an answer: such a plan is not kept
@@ -52,7 +52,9 @@ def to_plain(value: Any, arrays: list[Array]) -> Any:
         if isinstance(part, (tuple, list)):
             return [plain(item) for item in part]
         if isinstance(part, WeightMatrix):
-            return {"weights": plain((part.name, part.nnz, part.is_finite, *_told(part)))}
+            return {
+                "weights": plain((part.name, part.nnz, part.is_finite, *(getattr(part, name) for name in _OF_WEIGHTS)))
+            }
         if isinstance(part, IntegerMatrix):
             found = part.reading
             told = (part.name, part.rows, part.channels, part.taps, part.zero, found.nnz, found.quads)
@@ -117,20 +119,6 @@ def from_plain(plain: Any, array: Callable[[int], Array]) -> Any:
         raise ValueError(f"{sorted(map(str, part))} is nothing that is stored")
 
     return made(plain)
-
-
-def _told(weights: WeightMatrix) -> tuple[Any, ...]:
-    """Fields of weights, in the order of ``_OF_WEIGHTS``.
-
-    Raises:
-        NotStored: they are held in a way that has no stored form.
-    """
-    for field in dataclasses.fields(weights):
-        value = getattr(weights, field.name)
-        is_usual = value is field.default or (isinstance(value, (str, int)) and value == field.default)
-        if field.name not in _LEFT_OUT and not is_usual:
-            raise NotStored(f"the weights {weights.name!r} are held with {field.name}, which has no stored form")
-    return tuple(getattr(weights, name) for name in _OF_WEIGHTS)
 
 
 def _name_of(kind: type) -> str:

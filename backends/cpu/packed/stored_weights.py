@@ -1,11 +1,12 @@
 """Packed weights as arrays of a file: entries of each row, their columns in two bytes where these do, values.
 
-Of int8, an entry is a quad that is not all zero, and its value the four bytes.
+Of int8 layers, an entry is a quad that is not all zero, and its value the four bytes. Weights of products in fewer bits
+are stored in as many, with their scales.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -37,17 +38,24 @@ def plain_weights(weights: Sequence[RegionWeights], arrays: list[Array]) -> Any:
         for index, matrix in part.items():
             sizes: tuple[int, ...]
             values: Array
+            others: list[Array] = []
+            how = None
             if isinstance(matrix, _kernels.QuadWeights):
                 sizes, counts, columns, values = matrix.stored()
             elif isinstance(matrix, _kernels.SparseWeights):
                 sizes = (matrix.rows, matrix.columns)
                 counts, columns, values = matrix.stored()
+            elif isinstance(matrix, _kernels.PackedRows):
+                sizes = (matrix.rows, matrix.columns)
+                counts, columns, numbers, scales, group = matrix.stored()
+                values, others = _in_few_bits(numbers, matrix.values), [scales]
+                how = [matrix.values, group]
             else:
                 raise NotStored(f"{type(matrix).__name__} has no stored form")
             if columns.max(initial=0) < _SHORT:
                 columns = columns.astype(np.uint16)
-            listed.append([index, list(sizes), len(arrays)])
-            arrays += [counts, columns, values]
+            listed.append([index, list(sizes), len(arrays), how])
+            arrays += [counts, columns, values, *others]
         parts.append(listed)
     return parts
 
@@ -60,11 +68,35 @@ def made_weights(plain: Any, array: Callable[[int], Array], threads: int) -> tup
     """
 
     def made(entry: Any) -> tuple[int, LayerWeights]:
-        index, sizes, first = entry
+        index, sizes, first, how = entry
         stored = [array(first + i) for i in range(3)]
+        if how is not None:
+            values, group = how
+            stored[2] = _as_floats(stored[2], values)
+            scales = np.ascontiguousarray(array(first + 3), np.float32)
+            weights = _kernels.SparseWeights.from_rows(*sizes, *stored)
+            return index, _kernels.PackedRows(weights, values, scales if scales.size else None, group)
         if len(sizes) == _SIZES_OF_QUADS:
             return index, _kernels.QuadWeights.from_rows(*sizes, *stored)
         return index, _kernels.SparseWeights.from_rows(*sizes, *stored)
 
     with ThreadPoolExecutor(threads) as pool:
         return tuple(dict(pool.map(made, part)) for part in plain)
+
+
+# Of numbers that have one in numpy.
+_TYPES: Mapping[str, npt.DTypeLike] = {"float32": np.float32, "float16": np.float16, "int8": np.int8}
+
+
+def _in_few_bits(numbers: Array, values: str) -> Array:
+    """Numbers that the type holds, in its bits."""
+    if values == "bfloat16":
+        return (numbers.view(np.uint32) >> 16).astype(np.uint16)
+    return numbers.astype(_TYPES[values])
+
+
+def _as_floats(stored: Array, values: str) -> Array:
+    """The reverse; a KeyError for an unknown type."""
+    if values == "bfloat16":
+        return (np.ascontiguousarray(stored, np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return np.ascontiguousarray(stored, _TYPES[values]).astype(np.float32)

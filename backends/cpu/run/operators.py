@@ -144,7 +144,7 @@ def enlarged(operand: Sequence[int], result: Sequence[int], layout: Layout) -> _
 def build_attention(
     spec: Attention,
     sequences: int,
-    tokens: int,
+    tokens: tuple[int, int],
     channels: Sequence[tuple[int, int]],
     mask: tuple[int, ...] | None,
     layout: Layout,
@@ -155,7 +155,7 @@ def build_attention(
     Args:
         spec: what it does.
         sequences: how many there are.
-        tokens: of each.
+        tokens: queries of each, and keys.
         channels: of queries, keys and values: how many there are, and where the first head begins.
         mask: sizes of the mask, if there is one.
         layout: of operands and result.
@@ -165,7 +165,7 @@ def build_attention(
         UsageError: the mask does not fit the scores.
     """
     if mask is not None:
-        mask = _mask_sizes(spec, mask, (sequences, spec.heads, tokens, tokens))
+        mask = _mask_sizes(spec, mask, (sequences, spec.heads, *tokens))
     roundings: dict[str, Any] = {
         f"{place}_roundings": [(one.steps, one.scale, one.low, one.high) for one in found]
         for place, found in (
@@ -174,8 +174,10 @@ def build_attention(
             ("weight", spec.roundings.weights),
         )
     }
-    heads = _heads(spec, sequences, tokens, channels)
-    return _kernels.Attention(**heads, **roundings, head_scales=spec.head_scales, mask=mask, layout=layout, isa=isa)
+    return _kernels.Attention(
+        **_heads(spec, sequences, tokens[0], channels), **roundings, key_tokens=tokens[1],
+        head_scales=spec.head_scales, mask=mask, layout=layout, isa=isa,
+    )  # fmt: skip
 
 
 def build_cached_attention(

@@ -90,8 +90,11 @@ class Parts:
         """The model's outputs for feeds that are known to fit; see :meth:`RegionProgram.run` for ``into``."""
         only = self._only
         if isinstance(only, RegionProgram):
-            made = dict(zip(only.region.made, only.run(feeds, None, into), strict=True))
-            return made if len(made) == 1 else {name: made[name] for name in self.outputs}
+            arrays = only.run(feeds, None, into)
+            if len(arrays) == 1:
+                return {self.outputs[0]: arrays[0]}
+            made = dict(zip(self._parts[0].outputs, arrays, strict=True))
+            return {name: made[name] for name in self.outputs}
         if only is not None:
             return only.run_unchecked(feeds)
         values = dict(feeds)
@@ -129,13 +132,15 @@ class Parts:
         ]
         return plan_estimate(sum(regions, Estimate(0.0, 0.0)), len(regions), len(shapes) - len(regions), rates)
 
-    def run_shaped(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[Shapes]]:
+    def run_shaped(
+        self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING
+    ) -> tuple[dict[str, Array], list[Shapes]]:
         """As :meth:`run`, and the sizes of what each part read, by name."""
         values = dict(feeds)
         shapes = []
         for part in self._parts:
             shapes.append({name: values[name].shape for name in part.inputs})
-            part.run(values)
+            part.run(values, None, into)
             for name in part.dead:
                 del values[name]
         return {name: values[name] for name in self.outputs}, shapes

@@ -37,6 +37,7 @@ from sift_onnx.shapes.tensor_specs import TensorSpec
 __all__ = ["CpuBackend", "CpuProgram", "ModelMetadata"]
 
 Array = npt.NDArray[Any]
+_NOTHING: Mapping[str, Array] = {}
 _PROFILED_RUNS = 10
 _LARGE_BYTES = 32 << 20
 # Requests whose names, shapes and types have been checked, and are not looked at again.
@@ -108,11 +109,13 @@ class CpuProgram(Program):
             into: arrays that kernels may write caches to, by the names of outputs. They may be longer parts of the
                 memory that the past is in: then only what is new is written. What is returned says which were used.
         """
-        request = tuple([(name, array.shape, array.dtype) for name, array in feeds.items()])
+        request: tuple[Any, ...] = ()
+        for name, array in feeds.items():
+            request += (name, array.shape, array.dtype)
         route = self._known.get(request)
         if route is None:
             _check(self.inputs, feeds)
-            route, outputs = self._route(feeds)
+            route, outputs = self._route(feeds, into or {})
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             self._known[request] = route
@@ -121,8 +124,10 @@ class CpuProgram(Program):
         self._latest = route
         return route.way.run(feeds, into or {})
 
-    def _route(self, feeds: Mapping[str, Array]) -> tuple[Route, dict[str, Array] | None]:
-        route, outputs = (Route(self._parts), None) if self._trials is None else self._trials.decide(feeds)
+    def _route(
+        self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING
+    ) -> tuple[Route, dict[str, Array] | None]:
+        route, outputs = (Route(self._parts), None) if self._trials is None else self._trials.decide(feeds, into)
         self._latest = route
         return route, outputs
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.cpu.isa import generates_code
+from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.quantized_operators import build_quantized
+from sift_onnx.backends.lowering.dims import product
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import LinearLayer, Matmul, QuantizedMatmul, Recurrent
@@ -20,6 +23,8 @@ _Weights = _kernels.SparseWeights | _kernels.QuadWeights
 _Packed = _kernels.Conv | _kernels.DenseProduct | _kernels.Matmul
 # What a process can count on of a last-level cache that others share.
 _SHARED_CACHE_BYTES = 8 << 20
+# Rows of products that are multiplied by lists, and rows that are multiplied by generated code.
+_FEW_ROWS, _MANY_ROWS = LANES, 8 * LANES
 
 
 class RegionOperators:
@@ -76,9 +81,25 @@ class RegionOperators:
         own = self._weights.get(step)
         return packed or ([own] if isinstance(own, _kernels.SparseWeights) else [])
 
+    def prepare_lengths(self, pool: _kernels.ThreadPool) -> None:
+        """Pack products for few rows and for many, where requests differ in length.
+
+        One of the two would be packed by the first request that is much longer or shorter than the others before it.
+        Where no code is generated, each of many tiles has lists of its own, and they wait for their requests.
+        """
+        if not generates_code(self._isa) or not _has_open_lengths(self._region):
+            return
+        layers, shapes = [], []
+        for step in self._unpacked:
+            op, spec = self._ops.get((step, "images16")), self._region.steps[step].spec
+            if isinstance(spec, Matmul) and isinstance(op, _kernels.Conv):
+                layers.append(op)
+                shapes.append([(rows, spec.weights.columns, 1, 1) for rows in (_FEW_ROWS, _MANY_ROWS)])
+        _kernels.Conv.prepare_all(layers, shapes, pool)
+
     def release(self) -> None:
         """Release weights that every operator has packed in a run: packed and unpacked, they take twice the memory."""
-        before = len(self._weights)
+        before = len(self._unpacked)
         for step in tuple(self._unpacked):
             ops = self._packing(step)
             if isinstance(self._region.steps[step].spec, QuantizedMatmul):
@@ -92,7 +113,8 @@ class RegionOperators:
             elif ops and all(op.release_source() for op in ops):
                 self._unpacked.discard(step)
                 self._weights.pop(step, None)
-        if len(self._weights) < before:
+        if len(self._unpacked) < before:
+            # Of a product that few rows came to, the form for many rows is gone as well.
             _kernels.trim_memory()
 
     def _built(self, index: int, layout: Layout) -> _kernels.Op:
@@ -137,6 +159,20 @@ class RegionOperators:
         """The operators of a step whose weights can be had back."""
         ops = [op for (of, _), op in self._ops.items() if of == step]
         return [op for op in ops if isinstance(op, _Packed)]
+
+
+def _has_open_lengths(region: Region) -> bool:
+    """Whether sequences that enter a region may have few tokens in one request and many in the next.
+
+    Of batches of rows, most models see one size.
+    """
+    for name, view in region.inputs:
+        symbols = region.symbols.get(name, ())
+        rows = product(symbols[:-1])
+        if view == "rows" and len(symbols) > 2 and not isinstance(rows, int):
+            factors = [factor for factor in rows[1:2] if isinstance(factor, int)] if rows[0] == "product" else []
+            return math.prod(factors) < _MANY_ROWS
+    return False
 
 
 def without_values(step: Step) -> Step:

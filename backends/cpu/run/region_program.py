@@ -189,6 +189,7 @@ class RegionProgram:
 
     def _release(self) -> None:
         with self._lock:
+            self._operators.prepare_lengths(self.pool)
             self._operators.release()
 
 

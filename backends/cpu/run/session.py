@@ -244,6 +244,10 @@ class InferenceSession:
     def __reduce__(self) -> NoReturn:
         refuse_copies("a session")
 
+    def __repr__(self) -> str:
+        inputs = ", ".join(spec.name for spec in self._program.inputs)
+        return f"InferenceSession({inputs} -> {', '.join(self._output_names)}, threads={self.threads})"
+
     def get_inputs(self) -> list[NodeArg]:
         """What :meth:`run` takes."""
         return [_argument(spec) for spec in self._program.inputs]

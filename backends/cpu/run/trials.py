@@ -31,6 +31,7 @@ __all__ = ["Route", "Trials", "Verdict", "clock_of", "placed"]
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 Outputs = dict[str, Array]
+_NOTHING: Feeds = {}
 
 # How much less time onnxruntime has to take, lest noise decides.
 _LEAST_GAIN = 0.03
@@ -107,11 +108,13 @@ class Trials:
         """In a forked child: a thread that it does not have may hold the lock. What it guards is whole at any time."""
         self._deciding = threading.Lock()
 
-    def decide(self, feeds: Feeds) -> tuple[Route, Outputs | None]:
+    def decide(self, feeds: Feeds, into: Feeds = _NOTHING) -> tuple[Route, Outputs | None]:
         """What runs requests like this one, and its outputs if it had to run for that.
 
         Args:
             feeds: that are known to fit the model.
+            into: arrays for caches, which the kernels write to as in any other run: a step of a decoder that had to
+                copy its cache would pass for a slow one.
         """
         key = shape_class(feeds[name].shape for name in self._inputs)
         if any(0 in sizes for sizes in key):
@@ -123,7 +126,7 @@ class Trials:
             with self._deciding:
                 verdict = self._verdicts.get(key)
                 if verdict is None:
-                    verdict, outputs = self._weigh(feeds)
+                    verdict, outputs = self._weigh(feeds, into)
                     self._verdicts[key] = verdict
                     if all(found.placement == KERNELS for found in self._verdicts.values()):
                         self._whole = None
@@ -133,14 +136,14 @@ class Trials:
         assert whole is not None  # it stays once a class runs in it
         return Route(whole, verdict), outputs
 
-    def _weigh(self, feeds: Feeds) -> tuple[Verdict, Outputs]:
+    def _weigh(self, feeds: Feeds, into: Feeds) -> tuple[Verdict, Outputs]:
         start = self._clock()
-        outputs, shapes = self.kernels.run_shaped(feeds)
+        outputs, shapes = self.kernels.run_shaped(feeds, into)
         first = self._clock() - start
         estimate = self._estimate(shapes)
         if is_certain(estimate, first):
             return Verdict(KERNELS), outputs
-        outputs, seconds = self._timed(self.kernels, feeds)
+        outputs, seconds = self._timed(self.kernels, feeds, into)
         own = min(first, seconds)
         if own > _SHORT_SECONDS and own * _MEASURED_MARGIN < estimate.onnxruntime:
             said = f"timed: {1e3 * own:.3g} ms in the kernels against an estimate of"
@@ -151,7 +154,7 @@ class Trials:
             theirs, seconds = self._timed(whole, feeds)
             other = min(other, seconds)
             if min(own, other) > (1 - _CLOSE) * max(own, other):
-                own = min(own, self._timed(self.kernels, feeds)[1])
+                own = min(own, self._timed(self.kernels, feeds, into)[1])
                 other = min(other, self._timed(whole, feeds)[1])
             said = f"timed: {1e3 * own:.3g} ms in the kernels against {1e3 * other:.3g} ms in onnxruntime"
             if other < (1 - _LEAST_GAIN) * own:
@@ -165,12 +168,12 @@ class Trials:
             self._whole = self._open_whole()
         return self._whole
 
-    def _timed(self, way: Parts, feeds: Feeds) -> tuple[Outputs, float]:
+    def _timed(self, way: Parts, feeds: Feeds, into: Feeds = _NOTHING) -> tuple[Outputs, float]:
         """Outputs, and the least time of the runs of a turn."""
         best, begin, runs = float("inf"), self._clock(), 0
         while True:
             start = self._clock()
-            outputs = way.run(feeds)
+            outputs = way.run(feeds, into)
             end = self._clock()
             best = min(best, end - start)
             runs += 1

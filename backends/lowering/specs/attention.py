@@ -39,8 +39,9 @@ NO_ROUNDINGS = AttentionRoundings()
 class Attention:
     """softmax(scale q k + mask) v, head by head.
 
-    The operands are q [..., tokens, depth], k [..., depth, tokens] and v [..., tokens, value_depth]. The axes before
-    are those of sequences and heads, or of both in one, where ``heads`` is 1.
+    The operands are q [..., tokens, depth], k [..., depth, keys] and v [..., keys, value_depth], where the keys may be
+    of the same tokens or of others, as an encoder's in a decoder. The axes before are those of sequences and heads, or
+    of both in one, where ``heads`` is 1.
 
     Attributes:
         heads: how many there are.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeGuard
 
 from sift_onnx.backends.lowering.dims import Dim, bound, names_in
@@ -25,11 +26,11 @@ class Reshaped:
 
     def names(self) -> set[str]:
         """Of the sizes that a run has to know."""
-        return set().union(*(names_in(axis) for axis in self.axes or () if not is_pair(axis)))
+        return set(_names_of(self.axes or ()))
 
     def bound(self, known: Mapping[str, int]) -> Reshaped:
         """With the sizes that are ``known``."""
-        if not self.axes or not self.names():
+        if not self.axes or not _names_of(self.axes):
             return self
         return Reshaped(tuple(axis if is_pair(axis) else bound(axis, known) for axis in self.axes))
 
@@ -101,6 +102,11 @@ class Joined:
         """Positions of one of the operands."""
         first = self.starts[operand]
         return min((start for start in self.starts if start > first), default=self.size) - first
+
+
+@lru_cache(maxsize=256)
+def _names_of(axes: tuple[Dim | Pair, ...]) -> frozenset[str]:
+    return frozenset().union(*(names_in(axis) for axis in axes if not is_pair(axis)))
 
 
 Moving = Reshaped | Transposed | Sliced | Repeated | Joined

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from sift_onnx.backends.lowering.dims import Dim, Dims, broadcast, product, quotient
 from sift_onnx.backends.lowering.specs.attention import Attention
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated, TableRows
@@ -22,7 +24,7 @@ from sift_onnx.backends.lowering.specs.quantized import (
     QuantizedMean,
 )
 from sift_onnx.backends.lowering.specs.recurrent import Recurrent
-from sift_onnx.backends.lowering.specs.windows import Pool
+from sift_onnx.backends.lowering.specs.windows import Pair, Pool
 
 __all__ = ["Spec", "result_dims"]
 
@@ -60,6 +62,15 @@ Spec = (
 def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
     """Sizes of the result for an operand of ``dims``, and another one where there is one, as ONNX has them."""
     match spec:
+        # What transformers have most of comes first: a plan asks for hundreds of results.
+        case Matmul():
+            return (*dims[:-1], spec.weights.rows)
+        case Reshaped(axes=axes) if axes is not None:
+            return _reshaped(axes, dims)
+        case Transposed():
+            return tuple(dims[axis] for axis in spec.order)
+        case LayerNormalization():
+            return dims
         case Conv():
             convolved: Dims = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
             if spec.block != (1, 1):
@@ -74,7 +85,7 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return tuple(size for axis, size in enumerate(pooled) if spec.keep_axes or axis not in spec.axes)
         case QuantizedConv():
             return (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
-        case Matmul() | QuantizedMatmul():
+        case QuantizedMatmul():
             return (*dims[:-1], spec.weights.rows)
         case Recurrent():
             return (*dims[:-1], spec.channels)
@@ -101,12 +112,6 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case TableRows():
             rows = dims if spec.kind == "positions" else (*dims, spec.tokens)
             return (*rows, spec.table.shape[1])
-        case Reshaped(axes=axes) if axes is not None:
-            target = [product(dims[slice(*axis)]) if is_pair(axis) else axis for axis in axes]
-            rest = quotient(product(dims), product(size for size in target if size != -1))
-            return tuple(rest if size == -1 else size for size in target)
-        case Transposed():
-            return tuple(dims[axis] for axis in spec.order)
         case Sliced():
             left: list[Dim] = list(dims)
             for taken in spec.ranges:
@@ -121,3 +126,11 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return (*dims[:axis], spec.size, *dims[axis + 1 :])
         case _:
             return dims
+
+
+# Layers that follow each other split and join heads of the same sizes.
+@lru_cache(maxsize=256)
+def _reshaped(axes: tuple[Dim | Pair, ...], dims: Dims) -> Dims:
+    target = [product(dims[slice(*axis)]) if is_pair(axis) else axis for axis in axes]
+    rest = quotient(product(dims), product(size for size in target if size != -1))
+    return tuple(rest if size == -1 else size for size in target)

@@ -194,7 +194,7 @@ ATTENTIONS = [
 ]
 
 
-@pytest.mark.parametrize("growth", ["head-dim", "heads", "keep"])
+@pytest.mark.parametrize("growth", ["head-dim", "heads", pytest.param("keep", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_attention_grows(attention: Callable[[Net, str], str], growth: str) -> None:
     net = Net(opset=23)

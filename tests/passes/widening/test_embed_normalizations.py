@@ -23,7 +23,7 @@ from normalized_nets import (
 from sift_onnx.graphs.constants import array_of
 
 
-@pytest.mark.parametrize("sparsity", ["0.5", "0.75", "0.9"])
+@pytest.mark.parametrize("sparsity", ["0.5", "0.75", pytest.param("0.9", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_normalization_over_features_grows(norm: Callable[[Net, str], str], sparsity: str) -> None:
     net = Net(opset=23)

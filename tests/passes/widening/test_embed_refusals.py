@@ -102,6 +102,16 @@ def test_a_hidden_layer_grows_between_the_first_weight_and_the_last() -> None:
     assert [layer["shape_after"] for layer in result.report["layers"]] == [[4, 12], [12, 4]]
 
 
+def test_the_reason_is_what_keeps_a_width_and_not_a_kernel_of_one_place() -> None:
+    """A kernel of size 1 does not grow either, and says nothing."""
+    net = Net(opset=21)
+    x = net.op("Softmax", net.images(8), axis=1)
+    net.images_end(net.op("Softmax", net.conv(x, 8, 8, name="kept"), axis=1), 8)
+    result = embedded(net.model(), net.feeds)
+    (kept,) = [layer for layer in result.report["layers"] if layer["name"] == "kept.weight"]
+    assert "normalizes over an axis that grows" in kept["reason"]
+
+
 # A transformer of which a part grows.
 
 

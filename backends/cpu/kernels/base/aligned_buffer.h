@@ -1,4 +1,4 @@
-// Memory for tensors: aligned to pages, grown but never shrunk, contents lost when it grows.
+// Memory for tensors: aligned to pages, grown but never shrunk, contents undefined when it grows.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,9 @@ namespace sift::cpu {
 
 class AlignedBuffer {
  public:
+  // Throws std::bad_alloc.
   float* floats(std::size_t count) {
-    if (count > capacity_) {
-      const std::size_t page = count * sizeof(float) >= kHugeFrom ? kHugePage : kPage;
-      const std::size_t bytes = (count * sizeof(float) + page - 1) / page * page;
-      memory_.reset();
-      memory_.reset(static_cast<float*>(std::aligned_alloc(page, bytes)));
-      if (!memory_) throw std::bad_alloc();
-#if defined(__linux__)
-      // A hint: where the system has no large pages, it provides small ones.
-      if (page == kHugePage) madvise(memory_.get(), bytes, MADV_HUGEPAGE);
-#endif
-      capacity_ = bytes / sizeof(float);
-    }
+    if (count > capacity_) grow(count * sizeof(float));
     return memory_.get();
   }
 
@@ -38,10 +28,57 @@ class AlignedBuffer {
   // nearly each of them is looked up in memory first.
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   static constexpr std::size_t kHugeFrom = 2 * kHugePage;
+  static constexpr std::size_t kMappedFrom = std::size_t{128} << 10;
+
   struct Free {
-    void operator()(float* memory) const { std::free(memory); }
+    std::size_t mapped = 0;  // bytes of a mapping of its own; 0: the allocator's
+
+    void operator()(float* memory) const {
+#if defined(__linux__)
+      if (mapped > 0) {
+        munmap(memory, mapped);
+        return;
+      }
+#endif
+      std::free(memory);
+    }
   };
-  std::unique_ptr<float, Free> memory_;
+
+  using Memory = std::unique_ptr<float, Free>;
+
+  void grow(std::size_t least) {
+    const std::size_t page = least >= kHugeFrom ? kHugePage : kPage;
+    const std::size_t bytes = (least + page - 1) / page * page;
+#if defined(__linux__)
+    if (bytes >= kMappedFrom && page == kPage) {
+      // Requests that are a little longer each time keep the pages that they have: to get and clear new ones takes
+      // longer than the request is longer.
+      const std::size_t mapped = memory_.get_deleter().mapped;
+      if (mapped == 0) {
+        capacity_ = 0;
+        memory_.reset();
+      }
+      void* const pages = mapped > 0 ? mremap(memory_.get(), mapped, bytes, MREMAP_MAYMOVE)
+                                     : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (pages == MAP_FAILED) throw std::bad_alloc();
+      memory_.release();
+      memory_ = Memory(static_cast<float*>(pages), Free{bytes});
+      capacity_ = bytes / sizeof(float);
+      return;
+    }
+#endif
+    capacity_ = 0;
+    memory_.reset();
+    memory_ = Memory(static_cast<float*>(std::aligned_alloc(page, bytes)), Free{});
+    if (!memory_) throw std::bad_alloc();
+#if defined(__linux__)
+    // A hint: where the system has no large pages, it provides small ones.
+    if (page == kHugePage) madvise(memory_.get(), bytes, MADV_HUGEPAGE);
+#endif
+    capacity_ = bytes / sizeof(float);
+  }
+
+  Memory memory_{nullptr, Free{}};
   std::size_t capacity_ = 0;
 };
 

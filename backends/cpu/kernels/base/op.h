@@ -17,8 +17,10 @@
 // Tensors in NCHWn16 and in quads are aligned to 64 bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <stdexcept>
 
 #include "base/dtype.h"
@@ -94,6 +96,18 @@ struct OtherSizes {
   std::int64_t mask = kNotTaken;
 };
 
+class Op;
+
+// Of operators that run together: more are no faster, and few have so many.
+inline constexpr std::size_t kMostSharedRuns = 4;
+
+// What one of several operators on the same input does with it.
+struct SharedRun {
+  const Op* op;
+  const float* second;
+  float* out;
+};
+
 class Op {
  public:
   Op() = default;
@@ -121,6 +135,16 @@ class Op {
   // `out` may be `others.second` where that is as large, whatever its shape; it may be `in` only where the operator is
   // elementwise.
   virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const = 0;
+
+  // Whether `other` may run together with this operator, on the same input: what both make of it is made once, and
+  // threads wait for each other once.
+  virtual bool shares_input(const Op&) const { return false; }
+  // Runs up to kMostSharedRuns operators that share the input of this one, which is the first of them. An output may be
+  // the second operand of the same run, and nothing else that is read or written.
+  virtual void run_shared(ThreadPool& pool, const Shape& shape, const float* in,
+                          std::span<const SharedRun> runs) const {
+    for (const SharedRun& each : runs) each.op->run(pool, shape, in, each.second, each.out);
+  }
 
   // Whether each run has a cache, which comes with `run_with_cache`.
   virtual bool takes_cache() const { return false; }

@@ -1,11 +1,32 @@
 #include "base/sequence.h"
 
+#include <array>
 #include <chrono>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 namespace sift::cpu {
+namespace {
+
+// Floats of a place that an operand takes.
+struct Span {
+  Place place;
+  std::int64_t size;
+
+  bool overlaps(const Span& other) const {
+    return place.array == other.place.array && place.offset < other.place.offset + other.size &&
+           other.place.offset < place.offset + size;
+  }
+};
+
+Span output_of(const SequenceStep& step) {
+  return {step.out, element_count(step.op->output_shape(step.shape), step.op->output_layout())};
+}
+
+Span second_of(const SequenceStep& step) { return {step.second, step.op->other_sizes(step.shape).second}; }
+
+}  // namespace
 
 Workspace::Loan Workspace::borrow() {
   std::unique_ptr<AlignedBuffer> buffer;
@@ -45,6 +66,79 @@ Sequence::Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, s
     check_other(step.third, sizes.third, layout);
     check_other(step.mask, sizes.mask, Layout::nchw);
   }
+  find_shared();
+}
+
+// Steps one after the other that read the same input, where none reads or overwrites what another of them writes.
+void Sequence::find_shared() {
+  together_.assign(steps_.size(), 1);
+  for (std::size_t first = 0; first < steps_.size(); first += together_[first]) {
+    std::size_t& count = together_[first];
+    while (count < kMostSharedRuns && first + count < steps_.size() && joins(first, first + count)) ++count;
+  }
+}
+
+bool Sequence::joins(std::size_t first, std::size_t step) const {
+  const SequenceStep& own = steps_[step];
+  const SequenceStep& head = steps_[first];
+  const bool same_input = own.in.array == head.in.array && own.in.offset == head.in.offset && own.shape == head.shape;
+  if (!same_input || !head.op->shares_input(*own.op)) return false;
+  const Span input{own.in, element_count(own.shape, own.op->input_layout())};
+  const auto is_apart = [&](const SequenceStep& one, const SequenceStep& other) {
+    const Span out = output_of(one);
+    const bool reads = other.second.array != Place::kNowhere && out.overlaps(second_of(other));
+    return !out.overlaps(output_of(other)) && !reads;
+  };
+  // Two arrays of the caller may be one.
+  const auto in_scratch = [](const Place& place) { return place.array < 0; };
+  if (!in_scratch(own.out) || !in_scratch(own.second) || output_of(own).overlaps(input)) return false;
+  for (std::size_t i = first; i < step; ++i) {
+    const SequenceStep& before = steps_[i];
+    if (!in_scratch(before.out) || !in_scratch(before.second) || output_of(before).overlaps(input)) return false;
+    if (!is_apart(own, before) || !is_apart(before, own)) return false;
+  }
+  return true;
+}
+
+Sequence Sequence::resized(std::int64_t rows,
+                           std::span<const std::pair<std::size_t, std::shared_ptr<const Op>>> replaced,
+                           std::vector<std::int64_t> array_sizes) const {
+  const auto require = [](bool holds) {
+    if (!holds) throw std::invalid_argument("sequence: its tensors are not matrices of one number of rows");
+  };
+  require(!steps_.empty() && rows > 0);
+  const std::int64_t before = steps_.front().shape.n;
+  require(before > 0);
+  const std::int64_t blocks_before = ceil_div(before, kLanes);
+  const std::int64_t blocks = ceil_div(rows, kLanes);
+  // Blocks of all tensors lie one after the other: places are as many times as far from the first.
+  const auto moved = [&](Place place, Layout layout) {
+    if (place.array == Place::kScratch) {
+      require(layout == Layout::nchw_n16 && place.offset % blocks_before == 0);
+      place.offset = place.offset / blocks_before * blocks;
+    } else {
+      require(place.offset == 0);
+    }
+    return place;
+  };
+  std::vector<SequenceStep> steps = steps_;
+  for (SequenceStep& step : steps) {
+    require(step.shape.n == before && step.shape.h * step.shape.w == 1);
+    const Layout layout = step.op->output_layout();
+    step.in = moved(step.in, step.op->input_layout());
+    step.out = moved(step.out, layout);
+    for (Place* const other : {&step.second, &step.third}) {
+      if (other->array != Place::kNowhere) *other = moved(*other, layout);
+    }
+    require(step.mask.array != Place::kScratch && step.mask.offset == 0);
+    step.shape.n = rows;
+  }
+  for (const auto& [step, op] : replaced) {
+    require(step < steps.size() && op != nullptr);
+    steps[step].op = op;
+  }
+  require(scratch_size_ % blocks_before == 0);
+  return {std::move(steps), scratch_size_ / blocks_before * blocks, std::move(array_sizes)};
 }
 
 void Sequence::check(const Place& place, std::int64_t size, Layout layout) {
@@ -92,6 +186,16 @@ void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* cons
   auto cache = caches.begin();
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const SequenceStep& step = steps_[i];
+    if (seconds.empty() && together_[i] > 1) {
+      std::array<SharedRun, kMostSharedRuns> runs;
+      for (std::size_t k = 0; k < together_[i]; ++k) {
+        const SequenceStep& own = steps_[i + k];
+        runs[k] = {own.op.get(), at(own.second), at(own.out)};
+      }
+      step.op->run_shared(pool, step.shape, at(step.in), std::span(runs).first(together_[i]));
+      i += together_[i] - 1;
+      continue;
+    }
     const Clock::time_point start = seconds.empty() ? Clock::time_point{} : Clock::now();
     const Others others{at(step.second), at(step.third), at(step.mask)};
     if (step.op->takes_cache()) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -62,6 +63,12 @@ class Sequence {
   // does not fit in its place.
   Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, std::vector<std::int64_t> array_sizes);
 
+  // The same for matrices of another number of rows, where all tensors are matrices of as many rows: in scratch memory
+  // in NCHWn16, or all of one of the caller's arrays, which have `array_sizes` floats then. Operators that depend on
+  // the number are replaced: step and operator. Throws std::invalid_argument for a sequence of other tensors.
+  Sequence resized(std::int64_t rows, std::span<const std::pair<std::size_t, std::shared_ptr<const Op>>> replaced,
+                   std::vector<std::int64_t> array_sizes) const;
+
   std::span<const SequenceStep> steps() const { return steps_; }
   std::span<const std::int64_t> array_sizes() const { return array_sizes_; }
   std::int64_t scratch_size() const { return scratch_size_; }
@@ -77,13 +84,16 @@ class Sequence {
  private:
   void check(const Place& place, std::int64_t size, Layout layout);
   void check_other(const Place& place, std::int64_t size, Layout layout);
+  void find_shared();
+  bool joins(std::size_t first, std::size_t step) const;
 
   std::vector<SequenceStep> steps_;
   std::int64_t scratch_size_;
   std::size_t cache_count_ = 0;  // steps whose operators take a cache
   std::vector<std::int64_t> array_sizes_;
-  std::vector<bool> writes_;    // by array
-  std::vector<Place> aligned_;  // in the caller's arrays
+  std::vector<bool> writes_;           // by array
+  std::vector<std::size_t> together_;  // by step: how many run together from this one on
+  std::vector<Place> aligned_;         // in the caller's arrays
 };
 
 }  // namespace sift::cpu

@@ -96,12 +96,14 @@ std::vector<Rounding> roundings_of(const RoundingSpecs& specs) {
 
 void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
                     std::int64_t depth, std::int64_t value_depth, float scale, const std::vector<float>& head_scales,
-                    const Pair& queries, const Pair& keys, const Pair& values, const std::optional<Shape4>& mask,
-                    bool nan_to_zero, const RoundingSpecs& score_roundings, const RoundingSpecs& masked_roundings,
-                    const RoundingSpecs& weight_roundings, const std::string& layout, const std::string& isa) {
+                    const Pair& queries, const Pair& keys, const Pair& values, std::optional<std::int64_t> key_tokens,
+                    const std::optional<Shape4>& mask, bool nan_to_zero, const RoundingSpecs& score_roundings,
+                    const RoundingSpecs& masked_roundings, const RoundingSpecs& weight_roundings,
+                    const std::string& layout, const std::string& isa) {
   const auto channels_of = [](const Pair& pair) { return HeadChannels{std::get<0>(pair), std::get<1>(pair)}; };
   AttentionOptions options{.sequences = sequences,
                            .tokens = tokens,
+                           .key_tokens = key_tokens.value_or(tokens),
                            .heads = heads,
                            .depth = depth,
                            .value_depth = value_depth,
@@ -261,15 +263,16 @@ void bind_ops(nb::module_& module) {
   nb::class_<Attention, Op>(module, "Attention", "softmax(queries keys^T scale + mask) values, head by head.")
       .def(
           "__init__", &init_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "depth"_a, "value_depth"_a,
-          "scale"_a, "head_scales"_a = std::vector<float>{}, "queries"_a, "keys"_a, "values"_a, "mask"_a = nb::none(),
-          "nan_to_zero"_a = false, "score_roundings"_a = RoundingSpecs{}, "masked_roundings"_a = RoundingSpecs{},
+          "scale"_a, "head_scales"_a = std::vector<float>{}, "queries"_a, "keys"_a, "values"_a,
+          "key_tokens"_a = nb::none(), "mask"_a = nb::none(), "nan_to_zero"_a = false,
+          "score_roundings"_a = RoundingSpecs{}, "masked_roundings"_a = RoundingSpecs{},
           "weight_roundings"_a = RoundingSpecs{}, "layout"_a = "images16", "isa"_a = "",
           "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
-          "each with (channels, first channel of the first head). Scores are multiplied by `scale`, and by one of "
-          "`head_scales` where there are any. The mask, of the sizes given, is added to the "
-          "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1. Scores are "
-          "rounded by (steps of a unit, scale, lowest and highest integer) before the mask, before the softmax and "
-          "behind it, as a quantized model rounds them.");
+          "each with (channels, first channel of the first head); keys and values have (sequences * key_tokens) rows "
+          "where these are other tokens. Scores are multiplied by `scale`, and by one of `head_scales` where there are "
+          "any. The mask, of the sizes given, is added to the scores of (sequences, heads, queries, keys); any of its "
+          "sizes but that of the keys may be 1. Scores are rounded by (steps of a unit, scale, lowest and highest "
+          "integer) before the mask, before the softmax and behind it, as a quantized model rounds them.");
 
   nb::class_<CachedAttention, Op>(module, "CachedAttention", "Attention to a cache that new tokens are appended to.")
       .def(

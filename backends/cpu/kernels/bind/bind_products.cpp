@@ -2,7 +2,9 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,7 +12,9 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
+#include "base/thread_pool.h"
 #include "bind/binding_types.h"
 #include "bind/bindings.h"
 #include "conv/conv.h"
@@ -163,6 +167,22 @@ void bind_products(nb::module_& module) {
           },
           "shape"_a, "threads"_a,
           "Pack the weights for inputs of this shape, and this many threads now instead of in the first run.")
+      .def_static(
+          "prepare_all",
+          [](const std::vector<std::shared_ptr<Conv>>& layers, const std::vector<std::vector<Shape4>>& shapes,
+             ThreadPool& pool) {
+            if (layers.size() != shapes.size() ||
+                std::ranges::any_of(layers, [](const auto& layer) { return layer == nullptr; })) {
+              throw std::invalid_argument("conv: each layer needs its shapes, and each shapes a layer");
+            }
+            const Unlocked unlocked;
+            pool.parallel_for(static_cast<std::int64_t>(layers.size()), [&](std::int64_t i) {
+              const auto layer = static_cast<std::size_t>(i);
+              for (const Shape4& shape : shapes[layer]) layers[layer]->prepare(shape_of(shape), pool.threads());
+            });
+          },
+          "layers"_a, "shapes"_a, "pool"_a,
+          "Pack the weights of some layers for inputs of these shapes, and the threads of `pool`, on these.")
       .def("release_source", &Conv::release_source, nb::call_guard<Unlocked>(),
            "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
            "from the packed form. False, and nothing given up, before that.")
@@ -234,8 +254,9 @@ void bind_products(nb::module_& module) {
       .def(
           "release_source", [](const DenseProduct&) { return true; }, "As that of Conv; there is no share to give up.");
 
-  nb::class_<PackedRows>(module, "PackedRows", "Weights of a matrix product, packed for any number of rows of x.")
-      .def(
+  nb::class_<PackedRows> rows(module, "PackedRows", "Weights of a matrix product, packed for any number of rows of x.");
+  bind_stored_rows(rows);
+  rows.def(
           "__init__",
           [](PackedRows* self, const SparseWeights& weights, const std::string& values,
              const std::optional<FloatsIn>& scales, std::int64_t group, const std::string& isa) {

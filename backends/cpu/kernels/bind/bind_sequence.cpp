@@ -1,4 +1,5 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -230,6 +231,17 @@ void bind_sequence(nb::module_& module) {
           "depth), which may lie where the past ones do, and are None where the cache is only read; the tokens of each "
           "sequence's past where they differ, those that count, and a mask of (sequences, heads, new tokens, tokens), "
           "or None. Thread-safe.")
+      .def(
+          "resized",
+          [](const Sequence& sequence, std::int64_t rows,
+             const std::vector<std::pair<std::size_t, std::shared_ptr<Op>>>& replaced,
+             std::vector<std::int64_t> array_sizes) {
+            const std::vector<std::pair<std::size_t, std::shared_ptr<const Op>>> ops(replaced.begin(), replaced.end());
+            return new Sequence(sequence.resized(rows, ops, std::move(array_sizes)));
+          },
+          "rows"_a, "replaced"_a, "array_sizes"_a, nb::rv_policy::take_ownership,
+          "The same for another number of rows, where all tensors are matrices of one: in images16, or whole arrays. "
+          "Operators that depend on the number are replaced, as (step, operator).")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
 }
 

@@ -14,6 +14,7 @@
 #include "bind/bindings.h"
 #include "bind/int8_types.h"
 #include "int8/quad_weights.h"
+#include "weights/packed_rows.h"
 #include "weights/sparse_weights.h"
 
 namespace nb = nanobind;
@@ -86,6 +87,19 @@ void bind_stored_weights(nb::class_<SparseWeights>& weights) {
           },
           "Copies of the number of entries of each row, of their columns, and of their values. Without columns where "
           "every weight is an entry.");
+}
+
+void bind_stored_rows(nb::class_<PackedRows>& rows) {
+  rows.def(
+      "stored",
+      [](const PackedRows& from) {
+        const SparseWeights numbers = from.source(false);
+        return std::tuple{array_of<std::uint32_t>(numbers.row_counts()),
+                          array_of<std::uint32_t>(numbers.entry_columns()), array_of<float>(numbers.entry_values()),
+                          array_of<float>(from.scales()), from.group_columns()};
+      },
+      "Copies of the number of entries of each row, of their columns, and of their values before they are scaled; of "
+      "scales; and the columns of a group.");
 }
 
 void bind_stored_quads(nb::class_<QuadWeights>& weights) {

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include "conv/conv.h"
+#include "weights/packed_rows.h"
 #include "weights/sparse_weights.h"
 
 namespace sift::cpu {
@@ -25,6 +26,7 @@ void bind_recurrent(nanobind::module_& module);
 
 // How weights are stored in files.
 void bind_stored_weights(nanobind::class_<SparseWeights>& weights);
+void bind_stored_rows(nanobind::class_<PackedRows>& rows);
 
 // Operators one after the other, and memory for them.
 void bind_sequence(nanobind::module_& module);

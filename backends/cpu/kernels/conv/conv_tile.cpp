@@ -102,7 +102,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   RowsArgs rows{};
   rows.block_bytes = job.panel.block_floats * bytes_of(job.dtype);
   rows.pitch = job.panel.pitch * rows.block_bytes;
-  const std::int64_t tile_rows = kernel_rows(job.tile, job.panel);
+  const std::int64_t tile_rows = kernel_rows(job.tile, job.panel.pitch);
   rows.tile_rows = static_cast<std::uint32_t>(tile_rows);
   // In place nothing follows the last images.
   rows.tile_columns = static_cast<std::uint32_t>(job.in_place ? std::min(job.tile.images, t.units - place.unit)

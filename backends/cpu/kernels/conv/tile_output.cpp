@@ -35,7 +35,7 @@ std::optional<DirectOutput> direct_output(const ConvJob& job, const std::vector<
   const bool bounded = job.activation.kind == ActivationKind::clip;
   if (!bounded && job.activation.kind != ActivationKind::none) return std::nullopt;
   if (tile.rotates() || static_cast<std::int64_t>(scatters.size()) != tile.blocks()) return std::nullopt;
-  const std::size_t cols = scatters.size() / static_cast<std::size_t>(kernel_rows(tile, job.panel));
+  const std::size_t cols = scatters.size() / static_cast<std::size_t>(kernel_rows(tile, job.panel.pitch));
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   DirectOutput direct{};
   direct.row_stride = job.tensors.out_plane * (job.tensors.layout == Layout::nchw ? 1 : kLanes);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "base/cache.h"
 #include "conv/tile_positions.h"
@@ -66,7 +67,7 @@ double narrow_share(const TilingProblem& problem, int vec_bytes) {
 }
 
 // Of copying what a tile reads of this many channels.
-double packing_cycles(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel, double channels) {
+double packing_cycles(const TilingProblem& problem, const TileShape& tile, const PanelSize& panel, double channels) {
   if (problem.reads_in_place()) return 0.0;
   // A block that wraps rows is copied in parts.
   const double parts = tile.wraps_rows
@@ -76,9 +77,10 @@ double packing_cycles(const TilingProblem& problem, const TileShape& tile, const
          (problem.layout == Layout::nchw ? 2.5 : 2.0);
 }
 
-// Of one group of rows in a slice of this many channels, where a multiply-add takes one cycle.
-double group_cycles(const TilingProblem& problem, const PanelShape& panel, double blocks, double channels,
-                    double rows) {
+// Of one group of rows in a slice of this many channels, where a multiply-add takes one cycle. `live` is the share of
+// columns of which one of its rows has a non-zero.
+double group_cycles(const TilingProblem& problem, const PanelSize& panel, double blocks, double channels, double rows,
+                    double live) {
   const bool is_large = channels * static_cast<double>(panel.channel_floats * bytes_of(problem.dtype)) >
                         static_cast<double>(level2_cache_bytes() / 4);
   const double operand = is_large ? 1.0 : 0.8;  // from the second-level cache
@@ -88,13 +90,18 @@ double group_cycles(const TilingProblem& problem, const PanelShape& panel, doubl
   const double instruction = problem.code_is_far() ? 3.0 : 0.9;
   const double columns = channels * static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
   const double nnz = problem.density * columns * rows;
-  const double operands = columns * (1.0 - std::pow(1.0 - problem.density, rows));
+  const double operands = columns * live;
   return blocks * (nnz + operand * operands + kRow * rows + kCall) + instruction * (nnz + operands);
 }
 
-// Estimated cycles for the whole layer on one core.
-double estimate(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel,
-                std::int64_t slice_channels, WeightForm form, int vec_bytes) {
+// Rows of weights that are one group of code, on average.
+double rows_of_group(const TilingProblem& problem) {
+  return static_cast<double>(problem.rows) / static_cast<double>(ceil_div(problem.rows, kCodeRows));
+}
+
+// Estimated cycles for the whole layer on one core; `live` as of group_cycles.
+double estimate(const TilingProblem& problem, const TileShape& tile, const PanelSize& panel,
+                std::int64_t slice_channels, WeightForm form, int vec_bytes, double live) {
   const Costs costs = costs_of(problem.microarchitecture);
   const double share = tile.is_narrow() ? narrow_share(problem, vec_bytes) : 1.0;
   const double blocks = share * static_cast<double>(tile.blocks());
@@ -112,9 +119,9 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
                                                         : costs.list;
   const double per_row = nnz * per_nnz + rotations + costs.sum * blocks + lists;
   const auto rows = static_cast<double>(problem.rows);
-  const double groups = static_cast<double>(ceil_div(problem.rows, kCodeRows));
+  const double of_group = rows_of_group(problem);
   const double multiplying = form == WeightForm::code
-                                 ? groups * group_cycles(problem, panel, blocks, channels, rows / groups)
+                                 ? rows / of_group * group_cycles(problem, panel, blocks, channels, of_group, live)
                                  : rows * per_row;
   const double per_tile = slices * (multiplying + packing_cycles(problem, tile, panel, channels));
   const auto tiles = static_cast<double>(count_tiles(tile, problem.units, problem.output_h, problem.output_w).all());
@@ -127,9 +134,9 @@ struct RowsChoice {
   int rows_per_call = 1;
 };
 
-RowsChoice rows_for(const TileShape& tile, const PanelShape& panel, WeightForm form, const KernelTable& kernels) {
+RowsChoice rows_for(const TileShape& tile, const PanelSize& panel, WeightForm form, const KernelTable& kernels) {
   const auto blocks = static_cast<int>(tile.blocks());
-  const auto rows = static_cast<int>(kernel_rows(tile, panel));
+  const auto rows = static_cast<int>(kernel_rows(tile, panel.pitch));
   if (tile.is_narrow()) {
     if (rows != 1 || tile.rotates()) return {};
     const auto [function, rows_per_call] = kernels.narrow_sell_rows(blocks, tile.taps_overlap);
@@ -227,25 +234,23 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
                                                            : kMostGeneratedBlocks;
   const std::int64_t taps = problem.geometry.kernel_h * problem.geometry.kernel_w;
   const std::int64_t unit = is_code ? std::min(unit_channels(taps, problem.density), problem.channels) : 1;
+  const double live = 1.0 - std::pow(1.0 - problem.density, rows_of_group(problem));
   double least = std::numeric_limits<double>::infinity();
   Tiling best{};
-  const auto consider = [&](const TileShape& tile) {
-    const PanelShape panel(problem.geometry, tile);
-    // A block's neighbour has to be to the right of it in every row.
-    if (tile.wraps_rows && panel.x.most_shifts() > 0) return;
+  const auto consider = [&](const TileShape& tile, const PanelSize& panel) {
     const std::int64_t channel_bytes = panel.channel_floats * bytes_of(problem.dtype);
     if (!is_code && channel_bytes > kOffsetLimit) return;
     const RowsChoice rows = rows_for(tile, panel, problem.form, kernels);
     if (rows.function == nullptr) return;
     // Where the blocks of a channel follow each other, an operand's place is the channel's number times the blocks.
     const bool scales_lists =
-        rows.form == WeightForm::sell && taps == 1 && !tile.is_narrow() && kernel_rows(tile, panel) == 1;
+        rows.form == WeightForm::sell && taps == 1 && !tile.is_narrow() && kernel_rows(tile, panel.pitch) == 1;
     const bool shares_lists = scales_lists && tile.blocks() <= kSharedBlocks;
     const std::int64_t bytes_to_fit = shares_lists ? channel_bytes / tile.blocks() * kFullBlocks : channel_bytes;
     for (const std::int64_t panel_bytes : panel_limits(problem, tile)) {
       const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / bytes_to_fit, 1, problem.channels);
       const std::int64_t slice_channels = even_slice(problem.channels, most, unit);
-      const double cycles = estimate(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes);
+      const double cycles = estimate(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes, live);
       if (cycles < least) {
         least = cycles;
         best = {tile, slice_channels, rows.function, rows.form, rows.rows_per_call, unit, scales_lists};
@@ -255,12 +260,18 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   const auto consider_sizes = [&](TileShape tile) {
     const std::int64_t block_rows = ceil_div(problem.output_h, tile.lanes_h);
     const std::int64_t units = tile.wraps_rows ? 1 : problem.units;
+    std::vector<AxisBlocks> along_x;  // by columns of blocks
     for (tile.rows = 1; tile.rows <= std::min(block_rows, most_blocks); ++tile.rows) {
       tile.cols = tile.images = 1;
       const std::int64_t block_cols = count_tiles(tile, problem.units, problem.output_h, problem.output_w).x;
+      const AxisBlocks y(taps_along_y(problem.geometry, tile), tile.rows);
       for (; tile.cols <= std::min(block_cols, most_blocks / tile.rows); ++tile.cols) {
+        if (std::ssize(along_x) < tile.cols) along_x.emplace_back(taps_along_x(problem.geometry, tile), tile.cols);
+        const AxisBlocks& x = along_x[static_cast<std::size_t>(tile.cols) - 1];
+        // A block's neighbour has to be to the right of it in every row.
+        if (tile.wraps_rows && x.most_shifts > 0) continue;
         const std::int64_t most_images = std::min(units, most_blocks / (tile.rows * tile.cols));
-        for (tile.images = 1; tile.images <= most_images; ++tile.images) consider(tile);
+        for (tile.images = 1; tile.images <= most_images; ++tile.images) consider(tile, PanelSize(y, x, tile));
       }
     }
   };

@@ -63,7 +63,7 @@ void check_roundings(std::span<const Rounding> roundings) {
 Attention::Attention(const AttentionOptions& options, const KernelTable& kernels)
     : options_(options), kernels_(kernels) {
   const AttentionOptions& o = options_;
-  if (o.sequences < 0 || o.tokens < 0 || o.heads < 1 || o.depth < 1 || o.value_depth < 1) {
+  if (o.sequences < 0 || o.tokens < 0 || o.key_tokens < 0 || o.heads < 1 || o.depth < 1 || o.value_depth < 1) {
     throw std::invalid_argument("attention: heads and depths must be positive, sequences and tokens not negative");
   }
   if (!o.head_scales.empty() && static_cast<std::int64_t>(o.head_scales.size()) != o.heads) {
@@ -76,8 +76,9 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
     check_roundings(*roundings);
   }
   // Counted, so that no product below runs over.
-  element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, o.layout);
-  element_count({o.sequences, o.heads, o.tokens, o.tokens}, Layout::nchw_n16);
+  element_count({o.sequences, o.tokens, o.queries.count}, o.layout);
+  element_count({o.sequences, o.key_tokens, std::max(o.keys.count, o.values.count)}, o.layout);
+  element_count({o.sequences, o.heads, o.tokens, o.key_tokens}, Layout::nchw_n16);
   if (!o.mask) return;
   // No sequences take any masks.
   if (o.mask->sequences < 0 || (o.sequences > 0 && (o.mask->sequences == 0 || o.sequences % o.mask->sequences != 0))) {
@@ -85,7 +86,7 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
   }
   check_mask_size(o.mask->heads, o.heads);
   check_mask_size(o.mask->queries, o.tokens);
-  check_mask_size(o.mask->keys, o.tokens);
+  check_mask_size(o.mask->keys, o.key_tokens);
 }
 
 Shape Attention::output_shape(const Shape& in) const {
@@ -96,8 +97,8 @@ Shape Attention::output_shape(const Shape& in) const {
 }
 
 OtherSizes Attention::other_sizes(const Shape&) const {
-  return {.second = element_count({rows(), options_.keys.count}, options_.layout),
-          .third = element_count({rows(), options_.values.count}, options_.layout),
+  return {.second = element_count({key_rows(), options_.keys.count}, options_.layout),
+          .third = element_count({key_rows(), options_.values.count}, options_.layout),
           .mask = options_.mask ? options_.mask->size() : OtherSizes::kNotTaken};
 }
 
@@ -107,20 +108,27 @@ void Attention::run(ThreadPool& pool, const Shape& shape, const float* in, const
   if (others.second == nullptr || others.third == nullptr || (options_.mask && others.mask == nullptr)) {
     throw std::invalid_argument("attention: keys, values or the mask are missing");
   }
+  if (options_.key_tokens == 0) {
+    std::fill_n(out, element_count(out_shape, options_.layout), 0.0F);
+    return;
+  }
   if (options_.layout == Layout::nchw_n16) {
     return run_lanes(pool, in, others.second, others.third, others.mask, out);
   }
   LanesScratch& scratch = lanes_scratch();
   const Reorder to_lanes(Layout::nchw, kernels_);
-  const auto moved = [&](AlignedBuffer& buffer, const float* from, std::int64_t channels) {
-    const Shape of{rows(), channels};
+  const auto moved = [&](AlignedBuffer& buffer, const float* from, const Shape& of) {
     float* const to = floats(buffer, element_count(of, Layout::nchw_n16));
     to_lanes.run(pool, of, from, {}, to);
     return to;
   };
-  const float* const queries = moved(scratch.queries, in, options_.queries.count);
-  const float* const keys = others.second == in ? queries : moved(scratch.keys, others.second, options_.keys.count);
-  const float* const values = others.third == in ? queries : moved(scratch.values, others.third, options_.values.count);
+  const float* const queries = moved(scratch.queries, in, shape);
+  const auto moved_once = [&](AlignedBuffer& buffer, const float* from, std::int64_t channels) {
+    const Shape of{key_rows(), channels};
+    return from == in && of == shape ? queries : moved(buffer, from, of);
+  };
+  const float* const keys = moved_once(scratch.keys, others.second, options_.keys.count);
+  const float* const values = moved_once(scratch.values, others.third, options_.values.count);
   float* const lanes = floats(scratch.out, element_count(out_shape, Layout::nchw_n16));
   run_lanes(pool, queries, keys, values, others.mask, lanes);
   Reorder(Layout::nchw_n16, kernels_).run(pool, out_shape, lanes, {}, out);
@@ -131,7 +139,7 @@ void Attention::run(ThreadPool& pool, const Shape& shape, const float* in, const
 const float* Attention::tile_mask(const float* mask, std::int64_t sequence, std::int64_t head, std::int64_t first_query,
                                   std::int64_t blocks) const {
   const MaskShape& shape = *options_.mask;
-  const std::int64_t keys = options_.tokens;
+  const std::int64_t keys = options_.key_tokens;
   const float* const of_head =
       mask + (sequence % shape.sequences * shape.heads + (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
   if (shape.queries == 1 && shape.keys == keys) return of_head;
@@ -184,11 +192,13 @@ void Attention::run_lanes(ThreadPool& pool, const float* queries, const float* k
       return tensor + (block * channels.count + channels.first + head * depth) * kLanes;
     };
     TileScratch& scratch = tile_scratch();
-    const std::int64_t end_key = end_row - first_block * kLanes;
+    const std::int64_t first_key = sequence * o.key_tokens;
+    const std::int64_t key_block = first_key / kLanes;
+    const std::int64_t end_key = first_key + o.key_tokens - key_block * kLanes;
     kernels_.attend({
         .queries = channels_of(queries, o.queries, o.depth, begin),
-        .keys = channels_of(keys, o.keys, o.depth, first_block),
-        .values = channels_of(values, o.values, o.value_depth, first_block),
+        .keys = channels_of(keys, o.keys, o.depth, key_block),
+        .values = channels_of(values, o.values, o.value_depth, key_block),
         .out = out + (begin * out_channels + head * o.value_depth) * kLanes,
         .query_stride = o.queries.count * kLanes,
         .key_stride = o.keys.count * kLanes,
@@ -199,11 +209,11 @@ void Attention::run_lanes(ThreadPool& pool, const float* queries, const float* k
         .blocks = blocks,
         .first_query = first_row - begin * kLanes,
         .end_query = end_query - begin * kLanes,
-        .first_key = first_row - first_block * kLanes,
+        .first_key = first_key - key_block * kLanes,
         .end_key = end_key,
         .scale = o.head_scales.empty() ? o.scale : o.scale * o.head_scales[static_cast<std::size_t>(head)],
         .nan_to_zero = o.nan_to_zero,
-        .mask_by_query = o.mask && (o.mask->queries > 1 || o.mask->keys != o.tokens),
+        .mask_by_query = o.mask && (o.mask->queries > 1 || o.mask->keys != o.key_tokens),
         .mask = o.mask ? tile_mask(mask, sequence, head, begin * kLanes - first_row, blocks) : nullptr,
         .roundings = {.scores = o.score_roundings, .masked = o.masked_roundings, .weights = o.weight_roundings},
         .panel = floats(scratch.panel, o.depth * blocks * kLanes),

@@ -39,7 +39,8 @@ struct MaskShape {
 
 struct AttentionOptions {
   std::int64_t sequences = 1;
-  std::int64_t tokens = 1;  // of each sequence
+  std::int64_t tokens = 1;      // of each sequence
+  std::int64_t key_tokens = 1;  // of each sequence, with a key and a value
   std::int64_t heads = 1;
   std::int64_t depth = 1;        // channels of a head's queries and keys
   std::int64_t value_depth = 1;  // channels of a head's values
@@ -58,13 +59,13 @@ struct AttentionOptions {
 };
 
 // For each sequence and head softmax(queries keys^T scale + mask) values, with the softmax over the keys. Input, second
-// and third operand are queries, keys and values, [sequences tokens][channels]; the result is
-// [sequences tokens][heads value_depth]. Operands may be the same tensor.
+// and third operand are queries, [sequences tokens][channels], keys and values, [sequences key_tokens][channels]; the
+// result is [sequences tokens][heads value_depth], of zeros where there are no keys. Operands may be the same tensor.
 class Attention final : public Op {
  public:
-  // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), for heads that an operand
-  // has no channels for, for a mask that does not fit the scores, and for a rounding by no positive and finite steps
-  // and scale, or to bounds that are not in order or too large.
+  // Throws std::invalid_argument for a size below one (there may be no sequences, tokens or keys), for heads that an
+  // operand has no channels for, for a mask that does not fit the scores, and for a rounding by no positive and finite
+  // steps and scale, or to bounds that are not in order or too large.
   Attention(const AttentionOptions& options, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;
@@ -74,6 +75,7 @@ class Attention final : public Op {
 
  private:
   std::int64_t rows() const { return options_.sequences * options_.tokens; }
+  std::int64_t key_rows() const { return options_.sequences * options_.key_tokens; }
   void run_lanes(ThreadPool& pool, const float* queries, const float* keys, const float* values, const float* mask,
                  float* out) const;
   const float* tile_mask(const float* mask, std::int64_t sequence, std::int64_t head, std::int64_t first_query,

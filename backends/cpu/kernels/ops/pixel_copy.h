@@ -27,11 +27,12 @@ class PixelCopy final : public Op {
     std::int64_t count;
   };
 
-  void copy_row(const float* from, float* to) const;
+  void copy_row(const float* __restrict from, float* __restrict to) const;
 
   std::vector<std::int64_t> rows_;
   std::int64_t columns_;
   std::vector<Run> runs_;
+  bool doubles_ = false;  // whether each pixel of a row comes twice
   std::int64_t end_row_ = 0;  // one more than the last row and column of the input
   std::int64_t end_column_ = 0;
   float fill_;

@@ -1,7 +1,7 @@
 #include "products/matmul.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <stdexcept>
 #include <utility>
 
@@ -20,6 +20,7 @@ struct Scratch {
   AlignedBuffer x;
   AlignedBuffer y;
   AlignedBuffer second;
+  AlignedBuffer scales;
 };
 
 Scratch& thread_scratch() {
@@ -29,13 +30,12 @@ Scratch& thread_scratch() {
 
 }  // namespace
 
-// Up to 16 rows of x.
+// Up to 16 rows of x, as the weights' form wants them.
 struct Matmul::Few {
   std::int64_t m;
-  const float* x;       // as the weights' form wants it
+  const float* x;
   std::int64_t width;   // of lists: rows of x that lie interleaved
-  float* sums;          // of lists: [rows][width]
-  PackedRowsArgs args;  // of the other forms
+  PackedRowsArgs args;  // of the other forms: all but the weights
 };
 
 Matmul::Matmul(std::shared_ptr<const PackedRows> weights, std::vector<float> bias, const MatmulOptions& options,
@@ -80,7 +80,10 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Ot
   const Shape out_shape = output_shape(shape);
   const std::int64_t m = shape.n;
   if (m == 0) return;
-  if (m <= kLanes) return run_few(pool, m, in, second, out);
+  if (m <= kLanes) {
+    const SharedRun own{this, second, out};
+    return run_few(pool, operands_of(m, in), {&own, 1});
+  }
   const std::int64_t blocks = ceil_div(m, kLanes);
   if (options_.layout == Layout::nchw_n16) return run_many(pool, blocks, in, second, out);
   Scratch& scratch = thread_scratch();
@@ -97,8 +100,21 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Ot
   Reorder(Layout::nchw_n16, kernels_).run(pool, out_shape, y, nullptr, out);
 }
 
-void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, const float* second, float* out) const {
-  const std::int64_t rows = weights_->rows();
+bool Matmul::shares_input(const Op& other) const {
+  const auto* const next = dynamic_cast<const Matmul*>(&other);
+  if (next == nullptr || next->options_.layout != options_.layout) return false;
+  const PackedRows& own = *weights_;
+  const PackedRows& others = *next->weights_;
+  return &next->packed_kernels_ == &packed_kernels_ && others.columns() == own.columns() &&
+         others.type() == own.type() && others.is_list() == own.is_list() && others.is_grouped() == own.is_grouped();
+}
+
+void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, std::span<const SharedRun> runs) const {
+  if (shape.n == 0 || shape.n > kLanes) return Op::run_shared(pool, shape, in, runs);
+  run_few(pool, operands_of(shape.n, in), runs);
+}
+
+Matmul::Few Matmul::operands_of(std::int64_t m, const float* in) const {
   const std::int64_t columns = weights_->columns();
   const bool in_lanes = options_.layout == Layout::nchw_n16;
   Scratch& scratch = thread_scratch();
@@ -116,53 +132,66 @@ void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, const fl
       }
       few.x = interleaved;
     }
-    few.sums = scratch.y.floats(static_cast<std::size_t>(rows * few.width));
-  } else {
-    const std::int64_t x_floats = weights_->words() * kWordColumns;
-    float* const x = scratch.x.floats(static_cast<std::size_t>(m * x_floats));
-    if (in_lanes) {
-      kernels_.deinterleave(in, x_floats, columns, static_cast<int>(m), x, false);
-    } else {
-      for (std::int64_t row = 0; row < m; ++row) std::copy_n(in + row * columns, columns, x + row * x_floats);
-    }
-    for (std::int64_t row = 0; row < m; ++row) {
-      std::fill(x + row * x_floats + columns, x + (row + 1) * x_floats, 0.0F);
-    }
-    float* const scales = scratch.y.floats(kLanes);
-    few.args.form = packed_kernels_.operands({.type = weights_->type(),
-                                              .grouped = weights_->is_grouped(),
-                                              .columns = columns,
-                                              .words = weights_->words(),
-                                              .rows = static_cast<int>(m),
-                                              .x = x,
-                                              .scales = scales});
-    weights_->describe(few.args);
-    few.args.x = x;
-    few.args.x_scales = scales;
-    few.args.x_rows = static_cast<int>(m);
-    few.args.bias = bias_.data();
-    few.args.row_stride = in_lanes ? kLanes : 1;
-    few.args.x_stride = in_lanes ? 1 : rows;
+    return few;
   }
-  const auto chunk = [&](std::int64_t begin, std::int64_t end) {
-    if (weights_->is_list()) {
-      multiply_lists(few, begin, end);
+  const float* from = in;
+  if (in_lanes) {
+    float* const rows_of_x = scratch.second.floats(static_cast<std::size_t>(m * columns));
+    kernels_.deinterleave(in, columns, columns, static_cast<int>(m), rows_of_x, false);
+    from = rows_of_x;
+  }
+  float* const x = scratch.x.floats(static_cast<std::size_t>(m * weights_->words() * kWordColumns));
+  float* const scales = scratch.scales.floats(kLanes);
+  few.x = x;
+  few.args.form = packed_kernels_.operands({.type = weights_->type(),
+                                            .grouped = weights_->is_grouped(),
+                                            .columns = columns,
+                                            .words = weights_->words(),
+                                            .rows = static_cast<int>(m),
+                                            .from = from,
+                                            .x = x,
+                                            .scales = scales});
+  few.args.x = x;
+  few.args.x_scales = scales;
+  few.args.x_rows = static_cast<int>(m);
+  return few;
+}
+
+void Matmul::run_few(ThreadPool& pool, const Few& few, std::span<const SharedRun> runs) {
+  const auto matmul_of = [](const SharedRun& run) -> const Matmul& { return *static_cast<const Matmul*>(run.op); };
+  // Each product's part of the sums, and of the loop.
+  std::array<std::int64_t, kMostSharedRuns + 1> first_sum{};
+  std::array<std::int64_t, kMostSharedRuns + 1> first_chunk{};
+  std::int64_t weights = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const PackedRows& own = *matmul_of(runs[i]).weights_;
+    first_sum[i + 1] = first_sum[i] + own.rows() * few.width;
+    first_chunk[i + 1] = first_chunk[i] + static_cast<std::int64_t>(own.chunks().size()) - 1;
+    weights += own.nnz();
+  }
+  float* const sums = thread_scratch().y.floats(static_cast<std::size_t>(first_sum[runs.size()]));
+  if (weights * few.m < kAlone) {
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const Matmul& own = matmul_of(runs[i]);
+      own.multiply_few(few, runs[i], sums + first_sum[i], 0, own.weights_->rows());
     }
-    finish_few(few, second, begin, end, out);
-  };
-  if (weights_->nnz() * m < kAlone) return chunk(0, rows);
-  const auto chunks = weights_->chunks();
-  pool.parallel_for(static_cast<std::int64_t>(chunks.size()) - 1, [&](std::int64_t i) {
-    chunk(chunks[static_cast<std::size_t>(i)], chunks[static_cast<std::size_t>(i) + 1]);
+    return;
+  }
+  pool.parallel_for(first_chunk[runs.size()], [&](std::int64_t chunk) {
+    std::size_t i = 0;
+    while (chunk >= first_chunk[i + 1]) ++i;
+    const Matmul& own = matmul_of(runs[i]);
+    const std::int64_t* const bounds = own.weights_->chunks().data() + (chunk - first_chunk[i]);
+    own.multiply_few(few, runs[i], sums + first_sum[i], bounds[0], bounds[1]);
   });
 }
 
-void Matmul::multiply_lists(const Few& few, std::int64_t begin, std::int64_t end) const {
+void Matmul::multiply_lists(const Few& few, float* sums, std::int64_t begin, std::int64_t end) const {
   StreamArgs args{};
   args.width = static_cast<std::uint32_t>(few.width);
   args.row_begin = static_cast<std::uint32_t>(begin);
   args.row_end = static_cast<std::uint32_t>(end);
-  args.acc = few.sums;
+  args.acc = sums;
   for (const PackedRows::Slice& slice : weights_->slices()) {
     args.x = few.x + slice.first * few.width;
     args.starts = slice.starts.data();
@@ -173,8 +202,11 @@ void Matmul::multiply_lists(const Few& few, std::int64_t begin, std::int64_t end
   }
 }
 
-// Rows [begin, end) of the weights: their sums, which lists have left in `sums`, to where they belong.
-void Matmul::finish_few(const Few& few, const float* second, std::int64_t begin, std::int64_t end, float* out) const {
+// Rows [begin, end) of the weights; lists leave sums at `list_sums`, [rows][width], first.
+void Matmul::multiply_few(const Few& few, const SharedRun& own, float* list_sums, std::int64_t begin,
+                          std::int64_t end) const {
+  const float* const second = own.second;
+  float* const out = own.out;
   const std::int64_t rows = weights_->rows();
   const bool in_lanes = options_.layout == Layout::nchw_n16;
   // `second` may be where the result goes: sums are added to it elsewhere then.
@@ -185,10 +217,16 @@ void Matmul::finish_few(const Few& few, const float* second, std::int64_t begin,
   const std::int64_t parts = in_lanes ? 1 : few.m;
   const std::int64_t part_floats = (end - begin) * (in_lanes ? kLanes : 1);
   const bool is_list = weights_->is_list();
-  if (!is_list) {
+  if (is_list) {
+    multiply_lists(few, list_sums, begin, end);
+  } else {
     PackedRowsArgs args = few.args;
+    weights_->describe(args);
+    args.bias = bias_.data();
     args.row_begin = begin;
     args.row_end = end;
+    args.row_stride = in_lanes ? kLanes : 1;
+    args.x_stride = in_lanes ? 1 : rows;
     float* to = out + begin * args.row_stride;
     if (second != nullptr) {
       apart.resize(static_cast<std::size_t>(parts * part_floats));
@@ -203,7 +241,7 @@ void Matmul::finish_few(const Few& few, const float* second, std::int64_t begin,
     const std::int64_t at = part * rows + begin * (in_lanes ? kLanes : 1);
     float* const to = out + at;
     if (is_list) {
-      const float* const sums = few.sums + begin * few.width + (in_lanes ? 0 : part);
+      const float* const sums = list_sums + begin * few.width + (in_lanes ? 0 : part);
       const std::int64_t step = in_lanes ? 1 : few.width;
       for (std::int64_t i = 0; i < part_floats; ++i) {
         to[i] = sums[i * step] + (second == nullptr ? 0.0F : second[at + i]);

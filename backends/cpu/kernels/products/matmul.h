@@ -34,16 +34,21 @@ class Matmul final : public Op {
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return options_.layout; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+  bool shares_input(const Op& other) const override;
+  void run_shared(ThreadPool& pool, const Shape& shape, const float* in,
+                  std::span<const SharedRun> runs) const override;
   std::int64_t weight_bytes() const override;
 
   // The weights, out of what was packed of them.
   std::shared_ptr<const SparseWeights> source() const;
 
  private:
+  // Products of few rows of x, all of them with the same.
   struct Few;
-  void run_few(ThreadPool& pool, std::int64_t m, const float* in, const float* second, float* out) const;
-  void multiply_lists(const Few& few, std::int64_t begin, std::int64_t end) const;
-  void finish_few(const Few& few, const float* second, std::int64_t begin, std::int64_t end, float* out) const;
+  Few operands_of(std::int64_t m, const float* in) const;
+  static void run_few(ThreadPool& pool, const Few& few, std::span<const SharedRun> runs);
+  void multiply_few(const Few& few, const SharedRun& own, float* sums, std::int64_t begin, std::int64_t end) const;
+  void multiply_lists(const Few& few, float* sums, std::int64_t begin, std::int64_t end) const;
 
   // In NCHWn16, of `blocks` blocks of 16 rows of x.
   void run_many(ThreadPool& pool, std::int64_t blocks, const float* in, const float* second, float* out) const;

@@ -11,7 +11,8 @@ inline Vec exp(Vec x) {
   x = min(max(x, splat(-87.3F)), splat(88.3F));
   // Adding and subtracting 1.5 * 2^23 rounds to an integer.
   const Vec magic = splat(12582912.0F);
-  const Vec n = (x * 1.44269504088896341F + magic) - magic;
+  const Vec shifted = x * 1.44269504088896341F + magic;
+  const Vec n = shifted - magic;
   const Vec r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
   Vec p = r * 1.9875691500e-4F + 1.3981999507e-3F;
   p = p * r + 8.3334519073e-3F;
@@ -19,11 +20,12 @@ inline Vec exp(Vec x) {
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
   p = p * r * r + r + 1.0F;
-  const IntVec exponent = __builtin_convertvector(n, IntVec) + 127;
-  return p * reinterpret_cast<Vec>(exponent << 23);
+  // The integer is in the low bits of the shifted number.
+  const IntVec exponent = (reinterpret_cast<IntVec>(shifted) + 127) << 23;
+  return p * reinterpret_cast<Vec>(exponent);
 }
 
-inline Vec sigmoid(Vec x) { return 1.0F / (1.0F + exp(-x)); }
+inline Vec sigmoid(Vec x) { return reciprocal(1.0F + exp(-x)); }
 
 // Up to 0.625 (Cephes tanhf).
 inline Vec tanh_near_zero(Vec x) {
@@ -37,14 +39,14 @@ inline Vec tanh_near_zero(Vec x) {
 
 inline Vec tanh(Vec x) {
   // Near zero it cancels.
-  const Vec far = 1.0F - 2.0F / (exp(2.0F * x) + 1.0F);
+  const Vec far = 1.0F - 2.0F * reciprocal(exp(2.0F * x) + 1.0F);
   return x * x < 0.390625F ? tanh_near_zero(x) : far;
 }
 
 // Abramowitz and Stegun 7.1.26: absolute error below 1.5e-7.
 inline Vec erf(Vec x) {
   const Vec magnitude = max(x, -x);
-  const Vec t = 1.0F / (1.0F + 0.3275911F * magnitude);
+  const Vec t = reciprocal(1.0F + 0.3275911F * magnitude);
   Vec p = t * 1.061405429F - 1.453152027F;
   p = p * t + 1.421413741F;
   p = p * t - 0.284496736F;

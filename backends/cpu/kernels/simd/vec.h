@@ -99,6 +99,14 @@ struct SomeWeights {
 #endif
 };
 inline Vec load(const void* at) { return *static_cast<const Vec*>(at); }
+// The same in a register, so that what uses it more than once loads it once.
+[[gnu::always_inline]] inline Vec loaded(const void* at) {
+  Vec value = load(at);
+#if defined(__AVX512F__)
+  __asm__("" : "+v"(value));
+#endif
+  return value;
+}
 inline void store(void* at, Vec value) { *static_cast<Vec*>(at) = value; }
 inline Vec load_unaligned(const float* at) { return *reinterpret_cast<const UnalignedVec*>(at); }
 inline void store_unaligned(float* at, Vec value) { *reinterpret_cast<UnalignedVec*>(at) = value; }
@@ -151,9 +159,38 @@ template <typename T>
   return address;
 }
 
-// NaN in `a` stays NaN, as onnxruntime's Relu and Clip have it.
-inline Vec max(Vec a, Vec b) { return a < b ? b : a; }
-inline Vec min(Vec a, Vec b) { return b < a ? b : a; }
+// NaN in `a` stays NaN, as onnxruntime's Relu and Clip have it: of a NaN and a number, the instructions give the
+// second.
+inline Vec max(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_max_ps(reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(a)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec>(_mm256_max_ps(reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(a)));
+#else
+  return a < b ? b : a;
+#endif
+}
+inline Vec min(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_min_ps(reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(a)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec>(_mm256_min_ps(reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(a)));
+#else
+  return b < a ? b : a;
+#endif
+}
+
+// 1 / x of a finite x that is not zero, to about one unit in the last place. A division of 16 lanes holds the
+// multipliers up for as long as a dozen multiply-adds.
+inline Vec reciprocal(Vec x) {
+#if defined(__AVX512F__)
+  // 14 bits, and a step of Newton's.
+  const Vec near = reinterpret_cast<Vec>(_mm512_rcp14_ps(reinterpret_cast<__m512>(x)));
+  return near + near * (1.0F - x * near);
+#else
+  return 1.0F / x;
+#endif
+}
 
 // Lane i is lane from[i] of `a`, or from kVecLanes on of `b`. Of constants, compilers make a shuffle.
 [[gnu::always_inline]] inline Vec shuffle(Vec a, Vec b, const std::int32_t (&from)[kVecLanes]) {

@@ -27,24 +27,28 @@ std::size_t most_code_bytes(std::size_t nnz, std::size_t columns, std::size_t un
 // Lists the non-zeros of a unit in the order of their taps and channels.
 class UnitList {
  public:
-  UnitList(std::size_t taps, std::size_t channels) : taps_(taps), channels_(channels) {}
+  UnitList(std::size_t taps, std::size_t channels) : taps_(taps), columns_(taps * channels) {
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const std::size_t tap = i % taps;
+      const std::size_t channel = i / taps;
+      columns_[i] = {static_cast<std::uint32_t>(tap), static_cast<std::uint32_t>(channel), tap * channels + channel};
+    }
+  }
 
   // `values` receives those of the non-zeros.
   const std::vector<CodeEntry>& list(std::span<const WeightRow> rows, std::size_t first_channel, float* values) {
-    places_.assign(taps_ * channels_, 0);
-    const auto rank_of = [&](std::size_t column) {
-      return column % taps_ * channels_ + (column / taps_ - first_channel);
-    };
+    const auto first_column = static_cast<std::uint32_t>(first_channel * taps_);
+    places_.assign(columns_.size(), 0);
     for (const WeightRow& row : rows) {
-      for (const std::uint32_t column : row.columns) ++places_[rank_of(column)];
+      for (const std::uint32_t column : row.columns) ++places_[columns_[column - first_column].rank];
     }
     std::exclusive_scan(places_.begin(), places_.end(), places_.begin(), std::size_t{0});
     entries_.resize(nnz_of(rows));
     for (std::uint32_t row = 0; row < rows.size(); ++row) {
       for (std::size_t i = 0; i < rows[row].columns.size(); ++i) {
-        const std::uint32_t column = rows[row].columns[i];
-        const std::size_t place = places_[rank_of(column)]++;
-        entries_[place] = {static_cast<std::uint32_t>(column % taps_), static_cast<std::uint32_t>(column / taps_), row};
+        const Column& column = columns_[rows[row].columns[i] - first_column];
+        const std::size_t place = places_[column.rank]++;
+        entries_[place] = {column.tap, static_cast<std::uint32_t>(first_channel) + column.channel, row};
         values[place] = rows[row].values[i];
       }
     }
@@ -52,8 +56,15 @@ class UnitList {
   }
 
  private:
+  // Looked up, since divisions would take most of the time of packing.
+  struct Column {
+    std::uint32_t tap;
+    std::uint32_t channel;  // of the unit
+    std::size_t rank;       // by tap, then by channel
+  };
+
   std::size_t taps_;
-  std::size_t channels_;
+  std::vector<Column> columns_;
   std::vector<std::size_t> places_;
   std::vector<CodeEntry> entries_;
 };

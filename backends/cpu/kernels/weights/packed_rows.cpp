@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::int64_t kSliceColumns = 1 << 16;
 constexpr std::int64_t kChunks = 64;
+// Kernels multiply up to as many rows together.
+constexpr std::int64_t kChunkRows = 8;
 // Below, the columns' 16 bits are fewer than a bit for each column, or little more: lists are then multiplied faster.
 constexpr double kListBelow = 0.125;
 constexpr float kMostInt8 = 127.0F;
@@ -182,7 +184,7 @@ void PackedRows::cut(const SparseWeights& weights) {
   for (std::int64_t row = 0; row < rows_; ++row) {
     sum += share(row);
     const auto cuts = static_cast<std::int64_t>(chunks_.size());
-    if (cuts < kChunks && sum * kChunks >= all * cuts) chunks_.push_back(row + 1);
+    if (cuts < kChunks && (row + 1) % kChunkRows == 0 && sum * kChunks >= all * cuts) chunks_.push_back(row + 1);
   }
   if (chunks_.back() != rows_) chunks_.push_back(rows_);
 }
@@ -231,7 +233,7 @@ float PackedRows::scale_at(std::int64_t row, std::int64_t column) const {
   return scales_.factors[index(row * groups_ + group)];
 }
 
-SparseWeights PackedRows::source() const {
+SparseWeights PackedRows::source(bool scaled) const {
   SparseWeights::Builder builder(rows_, columns_, nnz_);
   const bool all = !is_list() && masks_.empty();
   std::vector<float> dense;
@@ -246,7 +248,8 @@ SparseWeights PackedRows::source() const {
       std::uint64_t bits = all ? ~std::uint64_t{0} : masks_[index(row * words_ + word)];
       for (; bits != 0; bits &= bits - 1, value += bytes_of(type_)) {
         const std::int64_t column = word * kWordColumns + std::countr_zero(bits);
-        const float weight = float_at(type_, value) * scale_at(row, column);
+        const float number = float_at(type_, value);
+        const float weight = scaled ? number * scale_at(row, column) : number;
         if (all) {
           dense.push_back(weight);
         } else {

@@ -71,8 +71,10 @@ class PackedRows {
   void describe(std::int64_t row, ListArgs& args) const;
   bool is_grouped() const { return scales_.group_columns != 0; }
 
-  // The weights as float32, scales multiplied in.
-  SparseWeights source() const;
+  // The weights as float32; scales multiplied in, or the numbers as they are held.
+  SparseWeights source(bool scaled = true) const;
+  std::span<const float> scales() const { return scales_.factors; }
+  std::int64_t group_columns() const { return scales_.group_columns; }
 
  private:
   PackedRows() = default;

@@ -25,11 +25,28 @@ TapAxis::TapAxis(std::int64_t kernel, std::int64_t stride, std::int64_t dilation
 
 std::int64_t TapAxis::most_shifts() const { return std::ranges::max_element(copies, {}, &Copy::shifts)->shifts; }
 
+AxisBlocks::AxisBlocks(const TapAxis& axis, std::int64_t tile)
+    : copies(std::ssize(axis.copies)), most_shifts(axis.most_shifts()) {
+  for (const TapAxis::Copy& copy : axis.copies) blocks += tile + copy.shifts;
+}
+
+PanelSize::PanelSize(const AxisBlocks& y, const AxisBlocks& x, const TileShape& tile)
+    : pitch((tile.cols + x.most_shifts) * tile.images),
+      blocks_per_channel(y.blocks * x.copies * pitch),
+      channel_floats(blocks_per_channel * (tile.taps_overlap ? tile.panel_w() : tile.lanes())) {}
+
+TapAxis taps_along_y(const ConvGeometry& geometry, const TileShape& tile) {
+  return {geometry.kernel_h, geometry.stride_h, geometry.dilation_h, tile.lanes_h, tile.rows};
+}
+
+TapAxis taps_along_x(const ConvGeometry& geometry, const TileShape& tile) {
+  if (tile.rotates() || tile.taps_overlap) return TapAxis(geometry.kernel_w);
+  return {geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols};
+}
+
 PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
-    : y(geometry.kernel_h, geometry.stride_h, geometry.dilation_h, tile.lanes_h, tile.rows),
-      x(tile.rotates() || tile.taps_overlap
-            ? TapAxis(geometry.kernel_w)
-            : TapAxis(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols)),
+    : y(taps_along_y(geometry, tile)),
+      x(taps_along_x(geometry, tile)),
       pitch((tile.cols + x.most_shifts()) * tile.images),
       blocks_per_channel(0),
       block_floats(tile.taps_overlap ? tile.panel_w() : tile.lanes()),
@@ -68,8 +85,8 @@ std::vector<std::ptrdiff_t> PanelShape::tap_bytes() const {
   return bytes;
 }
 
-std::int64_t kernel_rows(const TileShape& tile, const PanelShape& panel) {
-  return panel.pitch == tile.cols * tile.images ? 1 : tile.rows;
+std::int64_t kernel_rows(const TileShape& tile, std::int64_t pitch) {
+  return pitch == tile.cols * tile.images ? 1 : tile.rows;
 }
 
 std::vector<std::int32_t> lanes_of_rotations(const ConvGeometry& geometry, const TileShape& tile) {

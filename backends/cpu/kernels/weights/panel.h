@@ -46,6 +46,15 @@ struct TapAxis {
   std::int64_t most_shifts() const;
 };
 
+// What the taps of one axis read, counted.
+struct AxisBlocks {
+  std::int64_t copies = 0;
+  std::int64_t blocks = 0;  // of all copies
+  std::int64_t most_shifts = 0;
+
+  AxisBlocks(const TapAxis& axis, std::int64_t tile);
+};
+
 struct TileShape {
   std::int64_t lanes_h = 1;
   std::int64_t lanes_w = 1;
@@ -66,6 +75,20 @@ struct TileShape {
   std::int64_t blocks() const { return rows * cols * images; }
   bool operator==(const TileShape&) const = default;
 };
+
+// The size of a panel, without its places.
+struct PanelSize {
+  std::int64_t pitch;  // blocks from one panel row to the next, images included
+  std::int64_t blocks_per_channel;
+  std::int64_t channel_floats;
+
+  // `y` and `x` are those of the tile's taps.
+  PanelSize(const AxisBlocks& y, const AxisBlocks& x, const TileShape& tile);
+};
+
+// The taps of a tile's blocks.
+TapAxis taps_along_y(const ConvGeometry& geometry, const TileShape& tile);
+TapAxis taps_along_x(const ConvGeometry& geometry, const TileShape& tile);
 
 struct PanelShape {
   TapAxis y;
@@ -94,7 +117,7 @@ struct PanelShape {
 };
 
 // Rows of blocks of a tile as its kernel sees them: one, where the blocks of all rows follow each other in the panel.
-std::int64_t kernel_rows(const TileShape& tile, const PanelShape& panel);
+std::int64_t kernel_rows(const TileShape& tile, std::int64_t pitch);
 
 // For each tap along x the lane that each lane of a tile that rotates reads, [kernel_w][16]; empty for other tiles.
 std::vector<std::int32_t> lanes_of_rotations(const ConvGeometry& geometry, const TileShape& tile);

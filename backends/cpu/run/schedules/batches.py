@@ -90,6 +90,8 @@ def is_scaled(
 def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
     """Whether an operator takes operands of these sizes: what is known before a run need not hold in it."""
     first, *others = operands
+    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent)):
+        return True
     match spec:
         case Reshaped():
             return math.prod(first) == math.prod(result)
@@ -104,7 +106,7 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             )
         case Attention():
             keys, values = others
-            return keys == (*first[:-2], first[-1], first[-2]) and values[:-1] == first[:-1]
+            return keys[:-1] == (*first[:-2], first[-1]) and values[:-1] == (*first[:-2], keys[-1])
         case CachedAttention(is_parted=is_parted):
             tokens = 2 if is_parted else 1
             return all(len(own) == len(first) and own[0] == first[0] and own[tokens] == first[tokens] for own in others)

@@ -43,7 +43,7 @@ def compute_bytes(values: Values, index: int, step: Step) -> None:
     made = values.compute(index, step, values.op_of(index, layout), operands, (key, layout))
     values.check_result(step, made)
     if step.result_dtype.is_bytes:
-        values.bytes.stored[step.output] = replace(made, layout="quads")
+        values.bytes.stored[step.output] = Stored(made.key, made.shape, "quads")
     else:
         values.views[step.output] = PlacedView.of(made, dims)
 

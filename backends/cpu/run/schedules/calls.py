@@ -32,12 +32,18 @@ class Schedule:
         steps: for each operator the region's step that it is of; None for a change of layout or a copy.
         shapes: for each operator the shape of its operand.
         layouts: for each operator that of its operand.
+        ops: the operators.
+        attentions: those of them that know the lengths of sequences: the region's step, and channels of the operands.
+        is_shortened: whether copies are left out, since one of their tensors lies within the other.
     """
 
     sequence: _kernels.Sequence
     steps: tuple[int | None, ...]
     shapes: tuple[Shape, ...]
     layouts: tuple[Layout, ...]
+    ops: tuple[_kernels.Op, ...]
+    attentions: Mapping[int, tuple[int, tuple[tuple[int, int], ...]]]
+    is_shortened: bool
 
 
 def bytes_of(shape: Shape, layout: Layout, dtype: DType) -> int:
@@ -71,6 +77,7 @@ class Calls:
     calls: list[Call] = field(default_factory=list)
     nbytes: dict[str, int] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    attentions: dict[int, tuple[int, tuple[tuple[int, int], ...]]] = field(default_factory=dict)
 
     def call(
         self,
@@ -102,7 +109,15 @@ class Calls:
             array_sizes,
         )
         layouts = tuple(_layout(call.op.input_layout) for call in calls)
-        return Schedule(sequence, tuple(call.step for call in calls), tuple(call.shape for call in calls), layouts)
+        return Schedule(
+            sequence,
+            tuple([call.step for call in calls]),
+            tuple([call.shape for call in calls]),
+            layouts,
+            tuple([call.op for call in calls]),
+            self.attentions,
+            len(calls) < len(self.calls),
+        )
 
 
 def _layout(name: str) -> Layout:
@@ -110,5 +125,7 @@ def _layout(name: str) -> Layout:
 
 
 def _others(call: Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:
-    second, third = (places[call.inputs[i]] if i < len(call.inputs) else None for i in (1, 2))
+    read = call.inputs
+    second = places[read[1]] if len(read) > 1 else None
+    third = places[read[2]] if len(read) > 2 else None
     return second, third, places[call.mask] if call.mask else None

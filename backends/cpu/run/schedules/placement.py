@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.schedules.scratch import Lifetime, pack
@@ -18,8 +19,7 @@ __all__ = ["Call", "Part", "Place", "place"]
 Place = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """What makes a copy of channels superfluous: one of its tensors can lie within the other.
 
     Attributes:
@@ -31,8 +31,7 @@ class Part:
     offset: int
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """An operator with its operands.
 
     Attributes:

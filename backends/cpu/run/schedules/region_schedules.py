@@ -13,6 +13,7 @@ from sift_onnx.backends.cpu.run.region_operators import RegionOperators
 from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
+from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resizable
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.lowering.element_types import DType
@@ -49,9 +50,13 @@ class RegionSchedules:
 
     def __init__(self, region: Region, operators: RegionOperators, isa: str) -> None:
         self._region, self._operators, self._isa = region, operators, isa
+        self._has_only_rows = all(step.view == "rows" for step in region.steps)
+        self._moves_channels = moves_channels(region)
+        self._is_uncut = _is_uncut(region)
         self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
         self._latest: tuple[tuple[Sizes, ...], Prepared] | None = None
         self._superseded = 0
+        self._resizable: ResizableSchedule | None = None
 
     def latest(self, sizes: tuple[Sizes, ...]) -> Prepared | None:
         """What was prepared last, if it was for inputs of ``sizes``."""
@@ -89,6 +94,7 @@ class RegionSchedules:
         if self._superseded < self._operators.superseded:
             self._superseded = self._operators.superseded
             self._prepared.clear()
+            self._resizable = None
             self._latest = None
 
     def _made(self, sizes: Sequence[Sizes]) -> Prepared:
@@ -100,11 +106,11 @@ class RegionSchedules:
         outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
         for slab in cut(
             batch.count,
-            self._bytes_of_group(dims, batch),
-            only_rows=all(step.view == "rows" for step in region.steps),
+            0 if batch.is_whole else self._bytes_of_group(dims, batch),
+            only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,
-            apart=moves_channels(region),
+            apart=self._moves_channels,
         ):
             key = (slab.count, slab.layout)
             if key not in made:
@@ -122,7 +128,7 @@ class RegionSchedules:
     def _batch(self, sizes: Sequence[Sizes], dims: Mapping[str, Sizes]) -> Batch:
         """How the batch is cut; whole if not every image has its part of all values."""
         batch = batch_of(self._region, dims)
-        if self._is_uncut():
+        if self._is_uncut:
             return replace(batch, is_flat=False, is_whole=True)
         if batch.is_flat or batch.is_whole:
             return batch
@@ -133,14 +139,6 @@ class RegionSchedules:
         except UsageError:
             return replace(batch, is_whole=True)
         return batch if is_scaled(dims, part, 1, batch.count, shared) else replace(batch, is_whole=True)
-
-    def _is_uncut(self) -> bool:
-        """Whether a scale is one of the whole batch, or images may begin within a word of an array of bytes."""
-        region = self._region
-        border = (*(name for name, _ in region.inputs), *region.outputs)
-        return any(isinstance(step.spec, DynamicQuantize) for step in region.steps) or any(
-            region.array_dtype(name).is_bytes for name in border
-        )
 
     def _sizes_of_slab(
         self, sizes: Sequence[Sizes], dims: Mapping[str, Sizes], slab: Slab, batch: Batch
@@ -157,7 +155,15 @@ class RegionSchedules:
         def layout_of(count: int) -> Layout:
             return slab.layout if count == slab.count else layout_of_rows(count)
 
-        return schedule(self._region, dims, layout_of, self._operators.op, self._isa)
+        is_one_matrix = self._has_only_rows and slab.is_all and slab.layout == "images16"
+        if is_one_matrix and self._resizable is not None:
+            found = self._resizable.resized(dims)
+            if found is not None:
+                return found
+        made = schedule(self._region, dims, layout_of, self._operators.op, self._isa)
+        if is_one_matrix:
+            self._resizable = resizable(self._region, dims, made, self._isa)
+        return made
 
     def _bytes_of_group(self, dims: Mapping[str, Sizes], batch: Batch) -> int:
         """Of the operands and the result of the largest step, for 16 images or rows."""
@@ -167,3 +173,11 @@ class RegionSchedules:
                 names = [*(operand_key(step, i, dims) for i in range(len(step.inputs))), step.output]
                 most = max(most, step.dtype.itemsize * sum(math.prod(dims[name]) for name in names))
         return LANES * most // max(batch.count, 1)
+
+
+def _is_uncut(region: Region) -> bool:
+    """Whether a scale is one of the whole batch, or images may begin within a word of an array of bytes."""
+    border = (*(name for name, _ in region.inputs), *region.outputs)
+    return any(isinstance(step.spec, DynamicQuantize) for step in region.steps) or any(
+        region.array_dtype(name).is_bytes for name in border
+    )

@@ -8,13 +8,16 @@ from typing import cast
 
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.batches import are_operands_of
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Conv, Reshaped, result_dims
+from sift_onnx.backends.lowering.specs import Conv, LayerNormalization, Matmul, Reshaped, Transposed, result_dims
 from sift_onnx.errors import UsageError
 
 __all__ = ["sizes_of_values"]
+
+# What fits any one operand, and makes something of it.
+_FITTING = (Matmul, LayerNormalization, Transposed)
 
 
 def sizes_of_values(region: Region, sizes: Sequence[Sizes]) -> dict[str, Sizes]:
@@ -32,10 +35,13 @@ def sizes_of_values(region: Region, sizes: Sequence[Sizes]) -> dict[str, Sizes]:
     }
     names = _named_sizes(region, dims)
     for step, name_of_step in zip(region.steps, region.names, strict=True):
-        operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
+        operands = [dims[name] if name in dims else dims[input_key(name, step.view)] for name in step.inputs]
+        if len(operands) == 1 and isinstance(step.spec, _FITTING):
+            dims[step.output] = cast("Sizes", result_dims(step.spec, operands[0]))
+            continue
         spec = step.spec.bound(names) if isinstance(step.spec, Reshaped) else step.spec
         result = result_dims(spec, *operands[:2])
-        if not all(isinstance(size, int) for size in result):
+        if {*map(type, result)} - {int}:
             raise _unfit(step, name_of_step, operands, result)
         made = cast("Sizes", result)
         if not are_operands_of(spec, operands, made):

@@ -26,6 +26,7 @@ from sift_onnx.backends.lowering.specs import (
     Elementwise,
     GlobalPool,
     Joined,
+    LinearLayer,
     LinearResize,
     Matmul,
     Moving,
@@ -68,6 +69,8 @@ def _run_step(values: Values, index: int, step: Step) -> None:
         move_bytes(values, index, step, spec, lambda index, step: _run_step(values, index, step))
     elif step.dtype.is_bytes or step.result_dtype.is_bytes:
         compute_bytes(values, index, step)
+    elif isinstance(spec, LinearLayer):
+        _compute(values, index, step)
     elif isinstance(spec, Joined):
         _join(values, index, step, spec)
     elif isinstance(spec, Moving):
@@ -132,6 +135,11 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
     dims = values.dims[step.output]
     shape = kernel_shape(dims, step.result_view)
     layout = values.layout_of(shape[0])
+    if step.output in values.direct and all(
+        values.view(step, position).stored.layout == "planes" for position in range(len(step.inputs))
+    ):
+        # Into the caller's array, without a way through lanes.
+        layout = "planes"
     key = values.result_key(step.output, layout)
     result = Stored(key, shape, layout)
     channel_axis = 1 if step.result_view == "image" else len(dims) - 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 __all__ = ["ALIGNMENT", "Lifetime", "pack"]
 
@@ -11,8 +12,7 @@ __all__ = ["ALIGNMENT", "Lifetime", "pack"]
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(Struct, frozen=True):
     """A tensor of ``size`` bytes, written in step ``first`` and read for the last time in step ``last``."""
 
     size: int
@@ -27,17 +27,14 @@ def pack(tensors: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
     best, this one is within a few per cent on networks (Pisarchyk and Lee, 2020).
     """
     offsets: dict[str, int] = {}
-    total = 0
+    placed: list[tuple[int, int, int, int]] = []
     for name in sorted(tensors, key=lambda name: (-tensors[name].size, tensors[name].first)):
         own = tensors[name]
-        taken = sorted(
-            (offsets[other], offsets[other] + _rounded(tensors[other].size))
-            for other in offsets
-            if tensors[other].first <= own.last and own.first <= tensors[other].last
-        )
-        offsets[name] = _first_gap(taken, _rounded(own.size))
-        total = max(total, offsets[name] + _rounded(own.size))
-    return offsets, total
+        first, last, size = own.first, own.last, _rounded(own.size)
+        taken = sorted([(begin, end) for begin, end, since, until in placed if since <= last and first <= until])
+        offset = offsets[name] = _first_gap(taken, size)
+        placed.append((offset, offset + size, first, last))
+    return offsets, max((end for _, end, _, _ in placed), default=0)
 
 
 def _first_gap(taken: Sequence[tuple[int, int]], size: int) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout

@@ -24,7 +24,7 @@ def pool_rows(values: Values, index: int, step: Step, spec: GlobalPool) -> None:
 
 
 def attend(values: Values, index: int, step: Step, spec: Attention) -> None:
-    """Attention of tokens to each other."""
+    """Attention of tokens to each other, or to others."""
     queries, keys, weighed = (values.view(step, position) for position in range(3))
     views = [of_tokens(queries), of_tokens(keys.transposed_last()), of_tokens(weighed)]
     sequences, tokens, _ = views[0].dims
@@ -36,8 +36,9 @@ def attend(values: Values, index: int, step: Step, spec: Attention) -> None:
         operands.append(stored)
         channels.append((stored.shape[1], first))
     mask = values.dims[input_key(step.mask, "array")] if step.mask else None
-    op = build_attention(spec, sequences, tokens, channels, mask, layout, values.isa)
+    op = build_attention(spec, sequences, (tokens, views[1].dims[1]), channels, mask, layout, values.isa)
     result = (f"{step.output}:{layout}", layout)
+    values.calls.attentions[len(values.calls.calls)] = (index, tuple(channels))
     made = values.compute(index, step, op, operands, result, values.masks.get(step.mask, ""))
     heads = PlacedView.of(made, (sequences, tokens, spec.heads, spec.value_depth))
     values.views[step.output] = by_head(heads, values.dims[step.output])

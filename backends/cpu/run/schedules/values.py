@@ -17,7 +17,7 @@ from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import Moving
 from sift_onnx.errors import BackendError
 
-__all__ = ["OpOf", "Values"]
+__all__ = ["OpOf", "Values", "array_sizes"]
 
 # The operator of a step in a layout.
 OpOf = Callable[[int, Layout], _kernels.Op]
@@ -58,9 +58,7 @@ class Values:
             self._receive(number, key, name, view)
         first = len(keys)
         self.calls.places.update((array, (first + i, 0)) for i, array in enumerate(self.direct.values()))
-        names = (*((key, name) for key, (name, _) in zip(keys, region.inputs, strict=True)),
-                 *((name, name) for name in region.outputs))  # fmt: skip
-        self.array_sizes = [words_of(math.prod(dims[key]), region.array_dtype(name)) for key, name in names]
+        self.array_sizes = array_sizes(region, dims)
 
     def _receive(self, number: int, key: str, name: str, view: View) -> None:
         """An input lies in an array of the caller."""
@@ -117,3 +115,9 @@ class Values:
         dims = self.dims[step.output]
         if made.shape != kernel_shape(dims, step.result_view):
             raise BackendError(f"{step.output!r} comes out as {made.shape}, and {dims} was expected")
+
+
+def array_sizes(region: Region, dims: Mapping[str, Sizes]) -> list[int]:
+    """Floats, or words of four bytes, of the caller's arrays: the region's inputs, in order, then its outputs."""
+    names = [(input_key(name, view), name) for name, view in region.inputs] + [(name, name) for name in region.outputs]
+    return [words_of(math.prod(dims[key]), region.array_dtype(name)) for key, name in names]

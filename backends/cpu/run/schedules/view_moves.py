@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from sift_onnx.backends.cpu.run.schedules.factors import axis_of, regrouped
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView

@@ -42,30 +42,40 @@ def draw_mask(draw: st.DataObject, rng: np.random.Generator, full: tuple[int, in
 
 @pytest.mark.parametrize("isa", _kernels.supported_isas())
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     draw=st.data(),
     sequences=st.integers(1, 4),
     tokens=st.one_of(st.integers(1, 40), st.integers(100, 150)),
+    keys=st.one_of(st.none(), st.integers(1, 40)),
     heads=st.integers(1, 3),
     depth=st.integers(1, 18),
     value_depth=st.integers(1, 18),
 )
 def test_heads_attend_by_themselves(
-    isa: str, layout: str, draw: st.DataObject, sequences: int, tokens: int, heads: int, depth: int, value_depth: int
+    isa: str,
+    layout: str,
+    draw: st.DataObject,
+    sequences: int,
+    tokens: int,
+    keys: int | None,
+    heads: int,
+    depth: int,
+    value_depth: int,
 ) -> None:
     rng = np.random.default_rng(tokens)
     depths = (depth, depth, value_depth)
+    rows = (tokens, keys or tokens, keys or tokens)
     first = [draw.draw(st.integers(0, 3), "channels before") for _ in range(3)]
     x = [
-        random_array(rng, (sequences * tokens, before + heads * size + draw.draw(st.integers(0, 2)), 1, 1))
-        for before, size in zip(first, depths, strict=True)
+        random_array(rng, (sequences * count, before + heads * size + draw.draw(st.integers(0, 2)), 1, 1))
+        for count, before, size in zip(rows, first, depths, strict=True)
     ]
-    mask = draw_mask(draw, rng, (sequences, heads, tokens, tokens))
+    mask = draw_mask(draw, rng, (sequences, heads, *rows[:2]))
     op = _kernels.Attention(
         sequences=sequences, tokens=tokens, heads=heads, depth=depth, value_depth=value_depth, scale=0.4,
         queries=(x[0].shape[1], first[0]), keys=(x[1].shape[1], first[1]), values=(x[2].shape[1], first[2]),
-        mask=None if mask is None else mask.shape, layout=layout, isa=isa,
+        key_tokens=keys, mask=None if mask is None else mask.shape, layout=layout, isa=isa,
     )  # fmt: skip
     found = run(_kernels.ThreadPool(2), op, x[0], x[1], third=x[2], mask=mask)
     parted = [heads_of(y[:, :, 0, 0], sequences, heads, size, at) for y, size, at in zip(x, depths, first, strict=True)]
@@ -100,6 +110,14 @@ def test_tokens_that_attend_to_nothing(isa: str, nan_to_zero: bool) -> None:
     expected = attention(parted, parted, parted, 1.0, mask)
     assert np.isnan(expected[[3, 17]]).all()
     np.testing.assert_allclose(found, np.nan_to_num(expected) if nan_to_zero else expected, rtol=0, atol=3e-5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_without_keys_the_result_is_zero(layout: str) -> None:
+    op = make(layout=layout, key_tokens=0)
+    x = random_array(np.random.default_rng(0), (10, 6, 1, 1))
+    nothing = np.empty((0, 6, 1, 1), np.float32)
+    assert not run(_kernels.ThreadPool(1), op, x, nothing, third=nothing).any()
 
 
 @pytest.mark.parametrize("sizes", [{"sequences": 0}, {"tokens": 0}, {"tokens": 0, "mask": (1, 1, 1, 0)}])
@@ -155,6 +173,8 @@ def make(**changes: Any) -> _kernels.Attention:
     [
         ({"heads": 0}, "must be positive"),
         ({"tokens": -1}, "not negative"),
+        ({"key_tokens": -1}, "not negative"),
+        ({"key_tokens": 4, "mask": (1, 1, 1, 5)}, "does not fit the scores"),
         ({"score_roundings": [(1.0, 0.0, -1, 1)]}, "must be positive and finite"),
         ({"masked_roundings": [(1.0, 1.0, 2, 1)]}, "in order and below"),
         ({"weight_roundings": [(1.0, 1.0, 0, 2.0**23)]}, "in order and below"),

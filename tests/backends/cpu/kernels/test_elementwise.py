@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 from kernel_reference import ACTIVATIONS, LAYOUTS, Shape, activate, assert_close, random_array, run
 
@@ -52,7 +54,28 @@ def test_activations_are_accurate_and_bounded_far_out(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("kind", ["clip", "leaky"])
+@pytest.mark.parametrize("kind", ["sigmoid", "silu", "tanh", "mish"])
+def test_activations_are_no_further_from_double_precision_than_onnxruntimes(
+    pool: _kernels.ThreadPool, isa: str, kind: str
+) -> None:
+    """What kernels have in the place of a division and an exponential is no coarser."""
+    x = np.linspace(-20, 20, 40001, dtype=np.float32).reshape(1, 1, 1, -1)
+    expected = activate(x.astype(np.float64), (kind, 0.0, 0.0))
+    found = run(pool, _kernels.Elementwise("first", activation=(kind, 0.0, 0.0), layout="planes", isa=isa), x)
+    nodes = [onnx.helper.make_node("Sigmoid" if kind == "silu" else kind.capitalize(), ["x"], ["f"])]
+    if kind == "silu":
+        nodes.append(onnx.helper.make_node("Mul", ["x", "f"], ["y"]))
+    ends = [onnx.helper.make_tensor_value_info(name, 1, x.shape) for name in ("x", nodes[-1].output[0])]
+    graph = onnx.helper.make_graph(nodes, "activation", ends[:1], ends[1:])
+    opset = [onnx.helper.make_opsetid("", 18)]
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    (theirs,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    errors = [np.sqrt(np.square(y - expected).mean()) for y in (found, theirs)]
+    assert errors[0] <= errors[1]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", ["clip", "leaky", "sigmoid", "silu"])
 def test_nan_stays_nan(pool: _kernels.ThreadPool, isa: str, kind: str) -> None:
     x = np.full((1, 1, 1, 19), np.nan, np.float32)
     op = _kernels.Elementwise("first", activation=(kind, 0.0, 6.0), layout="planes", isa=isa)

@@ -158,6 +158,23 @@ def test_all_shapes_run_the_same_code(pool: _kernels.ThreadPool, layout: str, ke
     assert op.weight_bytes < 2 * told["packed_bytes"]
 
 
+@needs_code
+def test_layers_are_packed_side_by_side_for_the_shapes_to_come(pool: _kernels.ThreadPool) -> None:
+    rng = np.random.default_rng(6)
+    weights = [random_sparse(rng, (56, 64, 1, 1), 0.16) for _ in range(3)]
+    ops = [_kernels.Conv(_kernels.SparseWeights.from_dense(56, 64, each)) for each in weights]
+    shapes = [(16, 64, 1, 1), (128, 64, 1, 1)]
+    _kernels.Conv.prepare_all(ops, [shapes] * 3, pool)
+    for op, each in zip(ops, weights, strict=True):
+        for shape in ((40, 64, 1, 1), *shapes, (90, 64, 1, 1)):
+            x = random_array(rng, shape)
+            assert_close(run(pool, op, x), conv(x, each), 64)
+        assert op.times_packed == 2
+    for layers, each in ((ops, [shapes]), ([None], [shapes])):
+        with pytest.raises(ValueError, match="each layer needs its shapes"):
+            _kernels.Conv.prepare_all(layers, each, pool)
+
+
 def test_other_instruction_sets_run_no_generated_code() -> None:
     weights = np.ones((32, 32, 1, 1), np.float32)
     source = _kernels.SparseWeights.from_dense(32, 32, weights)

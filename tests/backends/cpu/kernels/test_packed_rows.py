@@ -180,6 +180,33 @@ def test_integer_products_follow_the_magnitude_of_activations(pool: _kernels.Thr
     assert (np.abs(y - expected) <= 3e-7 * magnitude + 1e-38).all()
 
 
+@pytest.mark.parametrize("m", [3, 8, 11])
+@pytest.mark.parametrize("columns", [300, 4096])
+def test_one_large_activation_costs_the_others_no_digits(pool: _kernels.ThreadPool, m: int, columns: int) -> None:
+    rng = np.random.default_rng(0)
+    weights = integers(rng, (9, columns), 0.5)
+    weights[:, 5] = 0
+    x = random_array(rng, (m, columns))
+    x[m - 1, 5] = 3000
+    y = product(pool, _kernels.Matmul(packed(weights, "int8", scales=np.ones(9, np.float32))), x)
+    expected = x.astype(np.float64) @ weights.T.astype(np.float64)
+    assert (np.abs(y - expected) <= 2e-5 * np.linalg.norm(weights, axis=1)).all()
+
+
+@pytest.mark.parametrize(("isa", "extended"), VARIANTS)
+@pytest.mark.parametrize("values", ["float32", "float16", "int8"])
+def test_whole_numbers_have_exact_products_with_any_rows_beside_them(
+    pool: _kernels.ThreadPool, isa: str, extended: bool, values: str
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = integers(rng, (37, 1100), 0.4)
+    x = rng.integers(-60, 61, (16, 1100)).astype(np.float32)
+    scales = np.ones(37, np.float32) if values == "int8" else None
+    op = _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extended=extended)
+    for m in (1, 4, 8, 11, 16):
+        np.testing.assert_array_equal(product(pool, op, x[:m]), x[:m] @ weights.T)
+
+
 @pytest.mark.parametrize("layout", ["planes", "images16"])
 @pytest.mark.parametrize("m", [1, 7, 100])
 def test_any_number_of_threads_writes_the_same_bits(layout: str, m: int) -> None:

@@ -152,9 +152,13 @@ def test_other_operators_cost_what_they_read_and_write():
 
 def test_attention_grows_with_the_square_of_its_tokens():
     spec = Attention(2, 8, 8, (0, 0, 0), None, 1.0)
-    step = Step(spec, ("x", "x", "x"), "y", "rows", "rows", (0,))
-    short, long = (region_estimate([step], {"x": (1, n, 16)}, ["y"], RATES).kernels for n in (4, 8))
+    step = Step(spec, ("x", "k", "x"), "y", "rows", "rows", (0,))
+    short, long, crossed = (
+        region_estimate([step], {"x": (1, n, 16), "k": (1, 16, keys)}, ["y"], RATES).kernels
+        for n, keys in ((4, 4), (8, 8), (4, 8))
+    )
     assert long == pytest.approx(4 * short)
+    assert crossed == pytest.approx(2 * short)
 
 
 def test_a_plan_in_parts_pays_for_its_turns():

@@ -198,19 +198,23 @@ void test_attention(Random& random, ThreadPool& pool, const KernelTable& kernels
   AttentionOptions options;
   options.sequences = random.between(1, 3);
   options.tokens = random.between(1, 40);
+  options.key_tokens = random.chance(0.5) ? options.tokens : random.between(1, 40);
   options.heads = random.between(1, 3);
   options.depth = random.between(1, 9);
   options.value_depth = options.depth;
   const std::int64_t channels = options.heads * options.depth;
   options.queries = options.keys = options.values = {channels, 0};
-  options.mask = MaskShape{options.sequences, 1, random.chance(0.5) ? options.tokens : 1, options.tokens};
+  options.mask = MaskShape{options.sequences, 1, random.chance(0.5) ? options.tokens : 1, options.key_tokens};
   const Shape shape{options.sequences * options.tokens, channels};
-  Tensor x[3]{random_tensor(random, shape.n * channels), random_tensor(random, shape.n * channels),
-              random_tensor(random, shape.n * channels)};
+  const Shape key_shape{options.sequences * options.key_tokens, channels};
+  const Shape shapes[3]{shape, key_shape, key_shape};
+  Tensor x[3]{random_tensor(random, shape.n * channels), random_tensor(random, key_shape.n * channels),
+              random_tensor(random, key_shape.n * channels)};
   Tensor mask = random_tensor(random, options.mask->size());
   const std::int64_t lanes = element_count(shape, Layout::nchw_n16);
-  Tensor blocks[4]{Tensor(lanes), Tensor(lanes), Tensor(lanes), Tensor(lanes)};
-  for (int i = 0; i < 3; ++i) Reorder(Layout::nchw, kernels).run(pool, shape, x[i].data(), {}, blocks[i].data());
+  const std::int64_t key_lanes = element_count(key_shape, Layout::nchw_n16);
+  Tensor blocks[4]{Tensor(lanes), Tensor(key_lanes), Tensor(key_lanes), Tensor(lanes)};
+  for (int i = 0; i < 3; ++i) Reorder(Layout::nchw, kernels).run(pool, shapes[i], x[i].data(), {}, blocks[i].data());
   Attention(options, kernels)
       .run(pool, shape, blocks[0].data(), {blocks[1].data(), blocks[2].data(), mask.data()}, blocks[3].data());
   Tensor in_lanes(shape.n * channels);
@@ -226,10 +230,10 @@ void test_attention(Random& random, ThreadPool& pool, const KernelTable& kernels
         options.mask->queries == 1 ? sequence : sequence * options.tokens + row % options.tokens;
     double sum = 0;
     std::vector<double> expected(static_cast<std::size_t>(options.depth));
-    for (std::int64_t token = 0; token < options.tokens; ++token) {
-      const std::int64_t key = sequence * options.tokens + token;
+    for (std::int64_t token = 0; token < options.key_tokens; ++token) {
+      const std::int64_t key = sequence * options.key_tokens + token;
       const double weight = std::exp(score(x[0], x[1], row, key, channels, options.depth) +
-                                     double{mask[mask_row * options.tokens + token]});
+                                     double{mask[mask_row * options.key_tokens + token]});
       sum += weight;
       for (std::int64_t c = 0; c < options.depth; ++c) {
         expected[static_cast<std::size_t>(c)] += weight * double{x[2][key * channels + c]};

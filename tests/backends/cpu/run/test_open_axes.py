@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from sparse_nets import SparseNet, assert_same_as_onnxruntime
+from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime
 
+from sift_onnx.backends.cpu.isa import generates_code, selected_isa
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.session import InferenceSession
@@ -42,3 +43,27 @@ def test_axes_of_a_symbol_still_have_one_size():
     program = CpuProgram(net_of("side").model())
     with pytest.raises(UsageError, match="'side' is 2 in input 'x'"):
         program.run({"x": np.zeros((2, 4, 8, 6), np.float32)})
+
+
+def tokens_net(tokens):
+    net = SparseNet()
+    x = net.input("x", 1, 16, 64, declared=[1, tokens, 64])
+    net.output(net.dense(net.op("Relu", net.dense(x, 64, 64)), 64, 64))
+    return net
+
+
+@pytest.mark.skipif(not generates_code(selected_isa()), reason="lists of many tiles wait for their requests")
+@pytest.mark.usefixtures("every_region_pays")
+def test_the_first_length_packs_for_all():
+    """Few rows are multiplied by lists and many by code: neither is made when a request of another length comes."""
+    model = tokens_net("tokens").model()
+    program = CpuProgram(model, ONE_THREAD)
+    packed = []
+    for tokens in (20, 128, 16, 75):
+        feeds = {"x": np.random.default_rng(tokens).standard_normal((1, tokens, 64)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+        packed.append(program.weight_bytes)
+    assert len(set(packed)) == 1
+    fixed = CpuProgram(tokens_net(16).model(), ONE_THREAD)
+    fixed.run(feeds | {"x": feeds["x"][:, :16]})
+    assert fixed.weight_bytes < packed[0]

@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from sparse_nets import ONE_THREAD, assert_same_as_onnxruntime, places, reasons
 
 from sift_onnx.backends.base import get_backend
+from sift_onnx.backends.cpu.run import opening
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.errors import UsageError
@@ -165,13 +166,36 @@ def test_callers_may_ask_for_fewer_bits(every_region_pays, values, tolerance):
     assert "kernels" in places(program).values()
 
 
+KEPT = {
+    "bf16": ("bf16", lambda net, rng: net.constant(sparse(rng, (COLUMNS, ROWS)))),
+    "fp16": ("fp16", lambda net, rng: net.constant(sparse(rng, (COLUMNS, ROWS)))),
+    "int8": ("int8", lambda net, rng: net.constant(sparse(rng, (COLUMNS, ROWS)))),
+    "fp16 of the file": ("fp32", halves(np.float16)),
+    "int8 of the file": ("fp32", quantized(zero=128, dtype=np.uint8, scales=per_row, axis=1)),
+    "groups of the file": ("fp32", quantized(scales=lambda rng: rng.uniform(1, 2, (3, ROWS)), axis=0, block_size=32)),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_weights_in_fewer_bits_are_kept_with_their_bits(every_region_pays, name, tmp_path, monkeypatch):
+    values, make = KEPT[name]
+    net = product_of(make)
+    kept = replace(ONE_THREAD, packed_cache=tmp_path, weight_values=values)
+    monkeypatch.setattr(opening._shared, "get", lambda *_: None)
+    first = CpuProgram(net.model(), kept)
+    assert any(isinstance(part, RegionProgram) for part in first.parts)
+    monkeypatch.setattr(opening.Model, "load", lambda source: pytest.fail("the model was read"))
+    second = CpuProgram(net.model(), kept)
+    assert second.placements == first.placements
+    for one, other in zip(first.run(net.feeds).values(), second.run(net.feeds).values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_cache_of_plans_tells_values_apart(every_region_pays, tmp_path):
     net = product_of(lambda net, rng: net.constant(sparse(rng, (COLUMNS, ROWS))))
     kept = replace(ONE_THREAD, packed_cache=tmp_path)
     (exact,) = CpuProgram(net.model(), kept).run(net.feeds).values()
-    with pytest.warns(UserWarning, match="held with values"):
-        rounded = CpuProgram(net.model(), replace(kept, weight_values="bf16"))
-    (found,) = rounded.run(net.feeds).values()
+    (found,) = CpuProgram(net.model(), replace(kept, weight_values="bf16")).run(net.feeds).values()
     assert 0 < np.abs(found - exact).max() < 4e-3 * np.abs(exact).max()
     (again,) = CpuProgram(net.model(), kept).run(net.feeds).values()
     np.testing.assert_array_equal(again, exact)

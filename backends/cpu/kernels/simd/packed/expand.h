@@ -86,8 +86,8 @@ template <ValueType Type>
 #endif
 }
 
-// The sums of the lanes of each of four vectors.
-[[gnu::always_inline]] inline void lane_sums(const Vec* four, float* to) {
+// Adds the sum of the lanes of each of four vectors; `to` is aligned to 16 bytes.
+[[gnu::always_inline]] inline void add_lane_sums(const Vec* four, float* to) {
 #if defined(__AVX512F__)
   __m512 parts[4];
   for (int i = 0; i < 4; ++i) parts[i] = reinterpret_cast<__m512>(four[i]);
@@ -98,9 +98,10 @@ template <ValueType Type>
   const __m512 all = _mm512_add_ps(_mm512_castpd_ps(first), _mm512_castpd_ps(second));
   const __m256 half =
       _mm256_add_ps(_mm512_castps512_ps256(all), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(all), 1)));
-  _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+  const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  _mm_store_ps(to, _mm_add_ps(_mm_load_ps(to), sums));
 #else
-  for (int i = 0; i < 4; ++i) to[i] = lane_sum(four[i]);
+  for (int i = 0; i < 4; ++i) to[i] += lane_sum(four[i]);
 #endif
 }
 

@@ -4,24 +4,13 @@
 #include <algorithm>
 
 #include "simd/packed/expand.h"
+#include "simd/packed/multiply_group.h"
+#include "simd/packed/operands.h"
+#include "simd/packed/prefetch.h"
 #include "simd/packed/row_kernels.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
-
-// What processors prefetch by themselves ends with each page, and lags behind.
-inline constexpr std::ptrdiff_t kValuesAhead = 2048;
-inline constexpr std::int64_t kMasksAhead = 64;
-inline constexpr std::int64_t kLineWords = 8;
-
-[[gnu::always_inline]] inline void prefetch_lines(const std::byte* at, std::int64_t lines) {
-#pragma GCC unroll 1
-  for (std::int64_t line = 0; line < lines; ++line) __builtin_prefetch(at + 64 * line, 0, 3);
-}
-
-[[gnu::always_inline]] inline void prefetch_values(const std::byte* values, std::int64_t lines) {
-  prefetch_lines(values + kValuesAhead, lines);
-}
 
 // Calls step(word, bits) for the words of a row.
 template <bool Masked, typename Step>
@@ -66,22 +55,6 @@ inline void multiply_one_by_one(const PackedRowsArgs& args) {
       finish(args, row, i, (sums[0] + sums[1]) + (sums[2] + sums[3]));
     }
   }
-}
-
-// True if one is infinite or NaN.
-inline bool is_unbounded(const OperandArgs& args) {
-  std::uint32_t strange = 0;
-  const auto* const bits = reinterpret_cast<const std::uint32_t*>(args.x);
-  for (std::int64_t i = 0; i < args.rows * args.words * kWordColumns; ++i) {
-    std::uint32_t one;
-    __builtin_memcpy(&one, bits + i, sizeof one);
-    strange |= static_cast<std::uint32_t>((one & 0x7F800000U) == 0x7F800000U);
-  }
-  return strange != 0;
-}
-
-inline OperandForm natural_operands(const OperandArgs& args) {
-  return is_unbounded(args) ? OperandForm::unbounded : OperandForm::natural;
 }
 
 #if defined(__AVX2__)
@@ -130,59 +103,6 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
   }
 }
 
-// Rows of weights that all rows of x are multiplied by before the next.
-inline constexpr std::int64_t kRowsAtOnce = 32;
-
-// Eight rows of x at a time, for up to kRowsAtOnce rows of weights: values are expanded half as often. As many words
-// of x are taken at a time as stay in the first-level cache.
-template <ValueType Type, bool Masked>
-void multiply_eight(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
-  constexpr int kCount = 8;
-  constexpr int kParts = kWordColumns / kVecLanes;
-  constexpr std::uint32_t kPart = kVecLanes == 16 ? 0xFFFFU : 0xFFU;
-  constexpr std::int64_t kWordsAtOnce = 16;
-  const std::ptrdiff_t x_floats = args.words * kWordColumns;
-  const float* const x = args.x + first * x_floats;
-  const std::byte* values[kRowsAtOnce];
-  for (std::int64_t row = row_begin; row < row_end; ++row) {
-    values[row - row_begin] = args.values + args.starts[row];
-  }
-  for (std::int64_t word_begin = 0; word_begin < args.words; word_begin += kWordsAtOnce) {
-    const std::int64_t word_end = std::min(word_begin + kWordsAtOnce, args.words);
-    for (std::int64_t row = row_begin; row < row_end; ++row) {
-      const std::uint64_t* const masks = Masked ? args.masks + row * args.words : nullptr;
-      const std::byte* value = values[row - row_begin];
-      // Values of the row after the next, which do not follow these.
-      const std::ptrdiff_t ahead = values[std::min(row + 2, row_end - 1) - row_begin] - value;
-      Vec sums[kCount]{};
-#pragma GCC unroll 1
-      for (std::int64_t word = word_begin; word < word_end; ++word) {
-        const std::uint64_t bits = Masked ? masks[word] : ~std::uint64_t{0};
-        prefetch_lines(value + ahead, args.lines_per_word);
-        const float* const operands = x + word * kWordColumns;
-#pragma GCC unroll 8
-        for (int part = 0; part < kParts; ++part) {
-          const std::uint32_t lanes = static_cast<std::uint32_t>(bits >> (part * kVecLanes)) & kPart;
-          const Vec weights = Masked ? expanded<Type>(lanes, value) : converted<Type>(value);
-          value += static_cast<std::size_t>(Masked ? __builtin_popcount(lanes) : kVecLanes) * bytes_of(Type);
-#pragma GCC unroll 8
-          for (int i = 0; i < kCount; ++i) sums[i] += weights * load(operands + i * x_floats + part * kVecLanes);
-        }
-      }
-      values[row - row_begin] = value;
-      float whole[kCount];
-      lane_sums(sums, whole);
-      lane_sums(sums + 4, whole + 4);
-      const float scale = args.scales == nullptr ? 1.0F : args.scales[row];
-      float* const out = args.out + row * args.row_stride + first * args.x_stride;
-      for (int i = 0; i < kCount; ++i) {
-        const float before = word_begin == 0 ? args.bias[row] : out[i * args.x_stride];
-        out[i * args.x_stride] = before + scale * whole[i];
-      }
-    }
-  }
-}
-
 using MultiplySome = void (*)(const PackedRowsArgs&, std::int64_t row_begin, std::int64_t row_end, int first);
 
 template <ValueType Type, bool Masked, bool Grouped>
@@ -191,7 +111,7 @@ MultiplySome some_of(int count) {
     case 1: return &multiply_some<Type, 1, Masked, Grouped>;
     case 2: return &multiply_some<Type, 2, Masked, Grouped>;
     case 3: return &multiply_some<Type, 3, Masked, Grouped>;
-    case 8: return Grouped ? nullptr : &multiply_eight<Type, Masked>;
+    case kRowsOfGroup: return Grouped ? nullptr : &multiply_group<Type, Masked>;
     default: return &multiply_some<Type, 4, Masked, Grouped>;
   }
 }
@@ -208,9 +128,9 @@ MultiplySome some_of_type(const PackedRowsArgs& args, int count) {
   return grouped ? some_of<ValueType::int8, Masked, true>(count) : some_of<ValueType::int8, Masked, false>(count);
 }
 
-// Runs find(args, count)'s function for all rows of x, four at a time, which stay in the first-level cache, or eight,
-// where there is such a function. Some rows of weights are taken for all rows of x before the next: those are then in
-// the second-level cache.
+// Runs find(args, count)'s function for all rows of x: those of groups together, where there is such a function, and
+// others four at a time, which stay in the first-level cache. Some rows of weights are taken for all rows of x before
+// the next: those are then in the second-level cache.
 template <typename Find>
 [[gnu::always_inline]] inline void multiply_by(const PackedRowsArgs& args, Find find) {
   constexpr int kTogether = 4;
@@ -218,12 +138,13 @@ template <typename Find>
   const MultiplySome together = find(args, kTogether);
   const int rest = args.x_rows % kTogether;
   const MultiplySome last = rest == 0 ? together : find(args, rest);
-  constexpr int kMost = 8;
-  const MultiplySome most = args.x_rows >= kMost ? find(args, kMost) : nullptr;
+  const MultiplySome of_group = args.x_rows >= kRowsOfGroup ? find(args, kRowsOfGroup) : nullptr;
   for (std::int64_t row = args.row_begin; row < args.row_end; row += kRowsAtOnce) {
     const std::int64_t end = std::min(row + kRowsAtOnce, args.row_end);
     int first = 0;
-    for (; most != nullptr && first + kMost <= args.x_rows; first += kMost) most(args, row, end, first);
+    for (; of_group != nullptr && first + kRowsOfGroup <= args.x_rows; first += kRowsOfGroup) {
+      of_group(args, row, end, first);
+    }
     for (; first + kTogether <= args.x_rows; first += kTogether) together(args, row, end, first);
     if (rest != 0) last(args, row, end, first);
   }

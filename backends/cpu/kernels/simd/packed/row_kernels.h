@@ -18,12 +18,18 @@ inline constexpr std::size_t kValuePadding = 64;
 // Scales of groups of columns: a group has a multiple of these.
 inline constexpr std::int64_t kGroupMultiple = 16;
 
+// Rows of x that there are at most.
+inline constexpr int kMostRows = 16;
+// Rows of x that some kernels multiply together. Of each such group, a word of all rows lies before the next word.
+inline constexpr int kRowsOfGroup = 8;
+
 // What rows of x have become.
 enum class OperandForm : std::uint8_t {
   natural,   // as they were
-  shuffled,  // in the order in which the kernel's values come out of their bytes
-  fixed,     // fixed-point numbers of 31 bits, a byte of each after the other: integer products and sums are exact
-  unbounded  // as they were; some are infinite or NaN
+  shuffled,  // in the order in which the kernel's values come out of their bytes; as they were in groups
+  fixed24,   // fixed-point numbers, a byte of each after the other: integer products and sums are exact
+  fixed32,   // the same with a byte more, where the largest number is far above the others of its row
+  unbounded  // as they were, in no groups; some are infinite or NaN
 };
 
 struct OperandArgs {
@@ -31,9 +37,10 @@ struct OperandArgs {
   bool grouped;          // scales belong to groups of columns
   std::int64_t columns;  // of the weights
   std::int64_t words;
-  int rows;       // of x
-  float* x;       // [rows][words][64], zeros behind the last column; aligned to 64 bytes; replaced
-  float* scales;  // [rows], of fixed: what an integer is to be multiplied by
+  int rows;           // of x, up to kMostRows
+  const float* from;  // [rows][columns]
+  float* x;           // gets [rows][words][64], with zeros behind the last column; aligned to 64 bytes
+  float* scales;      // [rows], of fixed24 and fixed32: what an integer is to be multiplied by
 };
 
 struct PackedRowsArgs {
@@ -50,7 +57,7 @@ struct PackedRowsArgs {
   OperandForm form;
   const float* x;             // as `operands` left them
   const float* x_scales;      // likewise
-  int x_rows;                 // up to 16
+  int x_rows;                 // up to kMostRows
   const float* bias;          // [rows]
   float* out;                 // out[row * row_stride + i * x_stride] = bias + product with row i of x
   std::ptrdiff_t row_stride;  // floats

@@ -1,92 +1,17 @@
 // The same kernels with instructions that spread values of 8 and 16 bits (VBMI2) and multiply bytes (VNNI).
 //
-// int8 values with one scale per row are multiplied as integers. A row of x becomes fixed-point numbers of 31 bits: the
-// largest magnitude is scaled by a power of two to [2^29, 2^30], 2^30 is added, and each of the four bytes is
-// multiplied by itself. Sums of products are exact, and what rounding x loses is less than 2^-30 of its largest
-// magnitude; the sum of the row's values, times 2^30, is taken off at the end.
+// int8 values with one scale per row are multiplied as integers. A row of x becomes fixed-point numbers of three bytes:
+// the largest magnitude is scaled by a power of two to [2^22, 2^23], 2^23 is added, and each of the three bytes is
+// multiplied by itself. Sums of products are exact, and what rounding x loses is at most 2^-22 of its largest
+// magnitude; the sum of the row's values, times 2^23, is taken off at the end. Where that may be much beside the other
+// numbers of the row, there are four bytes, with 30 bits for the largest.
 #pragma once
 
-#include <cmath>
-
+#include "simd/packed/fixed_group.h"
+#include "simd/packed/fixed_operands.h"
 #include "simd/packed/multiply.h"
 
 namespace sift::cpu::SIFT_ISA {
-
-inline constexpr int kLimbs = 4;
-inline constexpr int kFixedBits = 30;
-// An integer sum of more products of bytes could run over.
-inline constexpr std::int64_t kMostFixedColumns = 65536;
-
-// A word of x from columns one after the other to lanes as values come out of dwords: of Parts values each, the upper
-// one first.
-template <int Parts, bool UpperFirst>
-inline void shuffle_words(const OperandArgs& args) {
-  constexpr int kColumns = Parts * 16;
-  for (std::int64_t at = 0; at < args.rows * args.words * kWordColumns; at += kColumns) {
-    float* const x = args.x + at;
-    float shuffled[kColumns];
-    for (int part = 0; part < Parts; ++part) {
-      const int place = UpperFirst ? Parts - 1 - part : part;
-      for (int lane = 0; lane < 16; ++lane) shuffled[part * 16 + lane] = x[lane * Parts + place];
-    }
-    __builtin_memcpy(x, shuffled, sizeof shuffled);
-  }
-}
-
-// In place: a word's 64 floats become four times 64 bytes.
-inline void fix_words(const OperandArgs& args) {
-  for (int row = 0; row < args.rows; ++row) {
-    float* const x = args.x + row * args.words * kWordColumns;
-    __m512 most = _mm512_setzero_ps();
-    for (std::int64_t i = 0; i < args.words * kWordColumns; i += 16) {
-      most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_load_ps(x + i)));
-    }
-    int exponent = 0;
-    std::frexp(_mm512_reduce_max_ps(most), &exponent);
-    const int shift = std::min(kFixedBits - exponent, 126);
-    args.scales[row] = std::ldexp(1.0F, -shift);
-    const __m512 factor = _mm512_set1_ps(std::ldexp(1.0F, shift));
-    const __m512i offset = _mm512_set1_epi32(1 << kFixedBits);
-    for (std::int64_t word = 0; word < args.words; ++word) {
-      float* const at = x + word * kWordColumns;
-      __m512i parts[4];
-      for (int part = 0; part < 4; ++part) {
-        const __m512 scaled = _mm512_mul_ps(_mm512_load_ps(at + 16 * part), factor);
-        parts[part] = _mm512_add_epi32(_mm512_cvtps_epi32(scaled), offset);
-      }
-      auto* const bytes = reinterpret_cast<__m128i*>(at);
-      for (int limb = 0; limb < kLimbs; ++limb) {
-        for (int part = 0; part < 4; ++part) {
-          _mm_store_si128(bytes + 4 * limb + part, _mm512_cvtepi32_epi8(parts[part]));
-          parts[part] = _mm512_srli_epi32(parts[part], 8);
-        }
-      }
-    }
-  }
-}
-
-inline OperandForm wide_operands(const OperandArgs& args) {
-  if (is_unbounded(args)) return OperandForm::unbounded;
-  switch (args.type) {
-    case ValueType::float32:
-    case ValueType::float16: return OperandForm::natural;
-    case ValueType::bfloat16: shuffle_words<2, false>(args); return OperandForm::shuffled;
-    case ValueType::int8: break;
-  }
-  if (args.grouped || args.columns > kMostFixedColumns) {
-    shuffle_words<4, true>(args);
-    return OperandForm::shuffled;
-  }
-  fix_words(args);
-  return OperandForm::fixed;
-}
-
-template <bool Masked>
-[[gnu::always_inline]] inline __m512i spread_bytes(std::uint64_t bits, const std::byte*& value) {
-  const __m512i packed = _mm512_loadu_si512(value);
-  value += Masked ? __builtin_popcountll(bits) : 64;
-  return Masked ? _mm512_maskz_expand_epi8(bits, packed) : packed;
-}
 
 template <ValueType Type, int Count, bool Masked>
 void multiply_halves(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
@@ -186,7 +111,7 @@ void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int
 }
 
 // The sums of four vectors' lanes.
-[[gnu::always_inline]] inline __m128i sums_of(const __m512i (&from)[kLimbs]) {
+[[gnu::always_inline]] inline __m128i sums_of(const __m512i (&from)[4]) {
   const __m512i low =
       _mm512_add_epi32(_mm512_unpacklo_epi32(from[0], from[1]), _mm512_unpackhi_epi32(from[0], from[1]));
   const __m512i high =
@@ -196,25 +121,25 @@ void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int
   return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-template <int Count, bool Masked>
+template <int Limbs, int Count, bool Masked>
 void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
-  const std::ptrdiff_t x_floats = args.words * kWordColumns;
-  const auto* const x = reinterpret_cast<const std::byte*>(args.x + first * x_floats);
+  const std::ptrdiff_t x_bytes = args.words * kWordColumns * static_cast<std::ptrdiff_t>(sizeof(float));
+  const auto* const x = reinterpret_cast<const std::byte*>(args.x) + first * x_bytes;
   for (std::int64_t row = row_begin; row < row_end; ++row) {
     const std::byte* value = args.values + args.starts[row];
-    __m512i sums[Count][kLimbs];
+    __m512i sums[Count][4];
     for (auto& own : sums) {
       for (auto& sum : own) sum = _mm512_setzero_si512();
     }
     for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
       prefetch_values(value, args.lines_per_word);
       const __m512i weights = spread_bytes<Masked>(bits, value);
-      const std::byte* const operands = x + word * kWordColumns * static_cast<std::int64_t>(sizeof(float));
+      const std::byte* const operands = x + word * kFixedBytes<Limbs>;
 #pragma GCC unroll 4
       for (int i = 0; i < Count; ++i) {
-        const std::byte* const own = operands + i * x_floats * static_cast<std::int64_t>(sizeof(float));
+        const std::byte* const own = operands + i * x_bytes;
 #pragma GCC unroll 4
-        for (int limb = 0; limb < kLimbs; ++limb) {
+        for (int limb = 0; limb < Limbs; ++limb) {
           sums[i][limb] = _mm512_dpbusd_epi32(sums[i][limb], _mm512_load_si512(own + 64 * limb), weights);
         }
       }
@@ -223,23 +148,36 @@ void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int
     for (int i = 0; i < Count; ++i) {
       const __m128i limbs = sums_of(sums[i]);
       const __m256d units = _mm256_setr_pd(1.0, 0x1p8, 0x1p16, 0x1p24);
-      alignas(32) double parts[kLimbs];
+      alignas(32) double parts[4];
       _mm256_store_pd(parts, _mm256_mul_pd(_mm256_cvtepi32_pd(limbs), units));
-      const double whole = ((parts[0] + parts[1]) + (parts[2] + parts[3])) - 0x1p30 * args.sums[row];
+      const double whole = ((parts[0] + parts[1]) + (parts[2] + parts[3])) - kFixedUnit<Limbs> * args.sums[row];
       finish(args, row, first + i, static_cast<float>(whole * static_cast<double>(args.x_scales[first + i])));
     }
   }
 }
 
+template <int Limbs, bool Masked>
+MultiplySome fixed_some(int count) {
+  switch (count) {
+    case 1: return &multiply_fixed<Limbs, 1, Masked>;
+    case 2: return &multiply_fixed<Limbs, 2, Masked>;
+    case 3: return &multiply_fixed<Limbs, 3, Masked>;
+    case kRowsOfGroup: return &multiply_fixed_group<Masked, Limbs>;
+    default: return &multiply_fixed<Limbs, 4, Masked>;
+  }
+}
+
 template <bool Masked>
 MultiplySome wide_some(const PackedRowsArgs& args, int count) {
-  if (args.type == ValueType::float32) return some_of_type<Masked>(args, count);
-  const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) -> MultiplySome {
-    if (count > 4) return nullptr;
-    return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
-  };
   constexpr ValueType kBrain = ValueType::bfloat16;
   constexpr ValueType kHalf = ValueType::float16;
+  if (args.type == ValueType::float32) return some_of_type<Masked>(args, count);
+  if (args.form == OperandForm::fixed24) return fixed_some<3, Masked>(count);
+  if (args.form == OperandForm::fixed32) return fixed_some<4, Masked>(count);
+  if (count == kRowsOfGroup) return args.type == ValueType::int8 ? nullptr : some_of_type<Masked>(args, count);
+  const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) {
+    return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
+  };
   if (args.type == kBrain) {
     return choose(&multiply_halves<kBrain, 1, Masked>, &multiply_halves<kBrain, 2, Masked>,
                   &multiply_halves<kBrain, 3, Masked>, &multiply_halves<kBrain, 4, Masked>);
@@ -247,10 +185,6 @@ MultiplySome wide_some(const PackedRowsArgs& args, int count) {
   if (args.type == kHalf) {
     return choose(&multiply_halves<kHalf, 1, Masked>, &multiply_halves<kHalf, 2, Masked>,
                   &multiply_halves<kHalf, 3, Masked>, &multiply_halves<kHalf, 4, Masked>);
-  }
-  if (args.form == OperandForm::fixed) {
-    return choose(&multiply_fixed<1, Masked>, &multiply_fixed<2, Masked>, &multiply_fixed<3, Masked>,
-                  &multiply_fixed<4, Masked>);
   }
   return choose(&multiply_bytes<1, Masked>, &multiply_bytes<2, Masked>, &multiply_bytes<3, Masked>,
                 &multiply_bytes<4, Masked>);

@@ -1,0 +1,179 @@
+// Rows of x for weights of 8 and 16 bits: fixed-point numbers, or floats in the order in which values come out of their
+// bytes.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "simd/packed/operands.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+// Bits of the largest magnitude, of numbers of 3 and 4 bytes; the top of those of 4 is no longer needed.
+template <int Limbs>
+inline constexpr int kFixedBits = Limbs == 3 ? 23 : 30;
+// What is added to numbers, lest they are negative.
+template <int Limbs>
+inline constexpr double kFixedUnit = static_cast<double>(1 << kFixedBits<Limbs>);
+// An integer sum of more products of bytes could run over.
+inline constexpr std::int64_t kMostFixedColumns = 65536;
+// Bytes of a word of x as fixed-point numbers: of a row, and of the rows of a group.
+template <int Limbs>
+inline constexpr std::int64_t kFixedBytes = Limbs * kWordColumns;
+template <int Limbs>
+inline constexpr std::int64_t kFixedGroupBytes = kRowsOfGroup * kFixedBytes<Limbs>;
+// A group has eight columns of each row side by side.
+inline constexpr std::int64_t kFixedColumns = 8;
+// How many times the mean magnitude the largest number of a row is at most, for 3 bytes: rounding then loses at most
+// 2^-16 of that mean. A mean of squares would hide a single number that is far above the others, whose weight may be
+// pruned.
+inline constexpr float kMostOverMean = 64;
+
+// A word of x from columns one after the other to lanes as values come out of dwords: of Parts values each, the upper
+// one first. Of rows from `first` on.
+template <int Parts, bool UpperFirst>
+inline void shuffle_words(const OperandArgs& args, int first) {
+  constexpr int kColumns = Parts * 16;
+  const std::int64_t x_floats = args.words * kWordColumns;
+  for (std::int64_t at = first * x_floats; at < args.rows * x_floats; at += kColumns) {
+    float* const x = args.x + at;
+    float shuffled[kColumns];
+    for (int part = 0; part < Parts; ++part) {
+      const int place = UpperFirst ? Parts - 1 - part : part;
+      for (int lane = 0; lane < 16; ++lane) shuffled[part * 16 + lane] = x[lane * Parts + place];
+    }
+    __builtin_memcpy(x, shuffled, sizeof shuffled);
+  }
+}
+
+// Up to 16 columns; those behind the last are zero.
+[[gnu::always_inline]] inline __m512 some_columns(const float* from, std::int64_t left) {
+  const auto mask = static_cast<__mmask16>(left >= 16 ? 0xFFFFU : (1U << std::max<std::int64_t>(left, 0)) - 1U);
+  return _mm512_maskz_loadu_ps(mask, from);
+}
+
+// 64 columns become `Limbs` times 64 bytes.
+template <int Limbs>
+[[gnu::always_inline]] inline void fix_word(const float* from, std::int64_t left, __m512 factor, std::byte* to) {
+  const __m512i offset = _mm512_set1_epi32(1 << kFixedBits<Limbs>);
+  const __m512i most = _mm512_set1_epi32((1 << 24) - 1);
+  __m512i parts[4];
+#pragma GCC unroll 4
+  for (int part = 0; part < 4; ++part) {
+    const __m512 scaled = _mm512_mul_ps(some_columns(from + 16 * part, left - 16 * part), factor);
+    parts[part] = _mm512_add_epi32(_mm512_cvtps_epi32(scaled), offset);
+    if constexpr (Limbs == 3) parts[part] = _mm512_min_epi32(parts[part], most);
+  }
+  auto* const bytes = reinterpret_cast<__m128i*>(to);
+#pragma GCC unroll 4
+  for (int limb = 0; limb < Limbs; ++limb) {
+#pragma GCC unroll 4
+    for (int part = 0; part < 4; ++part) {
+      _mm_store_si128(bytes + 4 * limb + part, _mm512_cvtepi32_epi8(parts[part]));
+      parts[part] = _mm512_srli_epi32(parts[part], 8);
+    }
+  }
+}
+
+// The largest magnitude of each row; true if 3 bytes suffice for all of them.
+inline bool find_largest(const OperandArgs& args, float* largest) {
+  bool suffice = true;
+  for (int row = 0; row < args.rows; ++row) {
+    const float* const from = args.from + row * args.columns;
+    __m512 most = _mm512_setzero_ps();
+    __m512 sums = _mm512_setzero_ps();
+    for (std::int64_t i = 0; i < args.columns; i += 16) {
+      const __m512 magnitudes = _mm512_abs_ps(some_columns(from + i, args.columns - i));
+      most = _mm512_max_ps(most, magnitudes);
+      sums = _mm512_add_ps(sums, magnitudes);
+    }
+    largest[row] = _mm512_reduce_max_ps(most);
+    suffice &= largest[row] * static_cast<float>(args.columns) <= kMostOverMean * _mm512_reduce_add_ps(sums);
+  }
+  return suffice;
+}
+
+// What a row is multiplied by; `args.scales` gets the inverse.
+template <int Limbs>
+inline __m512 fixed_factor(const OperandArgs& args, int row, float largest) {
+  int exponent = 0;
+  std::frexp(largest, &exponent);
+  const int shift = std::min(kFixedBits<Limbs> - exponent, 126);
+  args.scales[row] = std::ldexp(1.0F, -shift);
+  return _mm512_set1_ps(std::ldexp(1.0F, shift));
+}
+
+// [words][limbs][64]
+template <int Limbs>
+inline void fix_row(const OperandArgs& args, int row, float largest) {
+  const float* const from = args.from + row * args.columns;
+  const __m512 factor = fixed_factor<Limbs>(args, row, largest);
+  auto* const to = reinterpret_cast<std::byte*>(args.x + row * args.words * kWordColumns);
+  for (std::int64_t word = 0; word < args.words; ++word) {
+    const std::int64_t first = word * kWordColumns;
+    fix_word<Limbs>(from + first, args.columns - first, factor, to + word * kFixedBytes<Limbs>);
+  }
+}
+
+// Rows from `first` on, [words][8 times 8 columns][limbs][rows][8]: word by word, so that each stays in the first-level
+// cache until all rows are there.
+template <int Limbs>
+inline void fix_group(const OperandArgs& args, int first, const float* largest) {
+  __m512 factors[kRowsOfGroup];
+  for (int row = 0; row < kRowsOfGroup; ++row) factors[row] = fixed_factor<Limbs>(args, first + row, largest[row]);
+  auto* to = reinterpret_cast<std::byte*>(args.x + first * args.words * kWordColumns);
+  for (std::int64_t word = 0; word < args.words; ++word, to += kFixedGroupBytes<Limbs>) {
+    const std::int64_t column = word * kWordColumns;
+    for (int row = 0; row < kRowsOfGroup; ++row) {
+      alignas(64) std::byte own[kFixedBytes<Limbs>];
+      fix_word<Limbs>(args.from + (first + row) * args.columns + column, args.columns - column, factors[row], own);
+#pragma GCC unroll 4
+      for (std::int64_t limb = 0; limb < Limbs; ++limb) {
+#pragma GCC unroll 8
+        for (std::int64_t eight = 0; eight < kWordColumns / kFixedColumns; ++eight) {
+          __builtin_memcpy(to + (eight * Limbs + limb) * 64 + row * kFixedColumns,
+                           own + limb * kWordColumns + eight * kFixedColumns, kFixedColumns);
+        }
+      }
+    }
+  }
+}
+
+template <int Limbs>
+inline void fix_rows(const OperandArgs& args, int groups, const float* largest) {
+  for (int group = 0; group < groups; ++group) {
+    fix_group<Limbs>(args, group * kRowsOfGroup, largest + group * kRowsOfGroup);
+  }
+  for (int row = groups * kRowsOfGroup; row < args.rows; ++row) fix_row<Limbs>(args, row, largest[row]);
+}
+
+inline OperandForm wide_operands(const OperandArgs& args) {
+  if (is_unbounded(args)) {
+    place_rows(args, 0);
+    return OperandForm::unbounded;
+  }
+  const int groups = args.rows / kRowsOfGroup;
+  switch (args.type) {
+    case ValueType::float32:
+    case ValueType::float16: place_rows(args, groups); return OperandForm::natural;
+    case ValueType::bfloat16:
+      place_rows(args, groups);
+      shuffle_words<2, false>(args, groups * kRowsOfGroup);
+      return OperandForm::shuffled;
+    case ValueType::int8: break;
+  }
+  if (args.grouped || args.columns > kMostFixedColumns) {
+    place_rows(args, 0);
+    shuffle_words<4, true>(args, 0);
+    return OperandForm::shuffled;
+  }
+  float largest[kMostRows];
+  if (!find_largest(args, largest)) {
+    fix_rows<4>(args, groups, largest);
+    return OperandForm::fixed32;
+  }
+  fix_rows<3>(args, groups, largest);
+  return OperandForm::fixed24;
+}
+
+}  // namespace sift::cpu::SIFT_ISA

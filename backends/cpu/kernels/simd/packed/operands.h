@@ -1,0 +1,64 @@
+// Rows of x as kernels of packed weights read them: in whole words of columns, one row after the other, or in groups.
+#pragma once
+
+#include "simd/packed/row_kernels.h"
+#include "simd/vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+// Floats from a word of a group to the next.
+inline constexpr std::ptrdiff_t kGroupStep = kRowsOfGroup * kWordColumns;
+
+// True if one is infinite or NaN.
+inline bool is_unbounded(const OperandArgs& args) {
+  std::uint32_t strange = 0;
+  const auto* const bits = reinterpret_cast<const std::uint32_t*>(args.from);
+  for (std::int64_t i = 0; i < args.rows * args.columns; ++i) {
+    std::uint32_t one;
+    __builtin_memcpy(&one, bits + i, sizeof one);
+    strange |= static_cast<std::uint32_t>((one & 0x7F800000U) == 0x7F800000U);
+  }
+  return strange != 0;
+}
+
+// A row, whose words go to places `step` floats apart.
+inline void place_row(const OperandArgs& args, int row, float* to, std::ptrdiff_t step) {
+  const float* const from = args.from + row * args.columns;
+  for (std::int64_t word = 0; word < args.words; ++word) {
+    float* const at = to + word * step;
+    const std::int64_t left = args.columns - word * kWordColumns;
+    if (left >= kWordColumns) {
+      __builtin_memcpy(at, from + word * kWordColumns, kWordColumns * sizeof(float));
+      continue;
+    }
+    for (std::int64_t i = 0; i < kWordColumns; ++i) at[i] = i < left ? from[word * kWordColumns + i] : 0.0F;
+  }
+}
+
+// The first rows in groups, [words][rows of a group][64], and those after them one by one.
+inline void place_rows(const OperandArgs& args, int groups) {
+  const std::ptrdiff_t x_floats = args.words * kWordColumns;
+  for (int row = 0; row < args.rows; ++row) {
+    const int first = row / kRowsOfGroup * kRowsOfGroup;
+    if (row < groups * kRowsOfGroup) {
+      place_row(args, row, args.x + first * x_floats + (row - first) * kWordColumns, kGroupStep);
+    } else {
+      place_row(args, row, args.x + row * x_floats, kWordColumns);
+    }
+  }
+}
+
+inline OperandForm natural_operands(const OperandArgs& args) {
+  if (is_unbounded(args)) {
+    place_rows(args, 0);
+    return OperandForm::unbounded;
+  }
+#if defined(__AVX2__)
+  place_rows(args, args.grouped ? 0 : args.rows / kRowsOfGroup);
+#else
+  place_rows(args, 0);
+#endif
+  return OperandForm::natural;
+}
+
+}  // namespace sift::cpu::SIFT_ISA
