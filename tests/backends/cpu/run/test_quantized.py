@@ -122,7 +122,7 @@ def test_layers_of_integers_have_the_bits_of_their_floats(is_pooled: bool) -> No
     # Both the floats between two layers and their quotients are rounded: quantizing at once would differ at halves.
     model = integer_net(is_pooled=is_pooled, has_head=False)
     program, whole = CpuProgram(model, ONE_THREAD), OnnxRuntimeProgram(model, ONE_THREAD)
-    for seed in range(20):
+    for seed in range(10):
         feeds = inputs_of(model, 16, seed)
         found, wanted = program.run(feeds), whole.run(feeds)
         for name, array in wanted.items():

@@ -76,7 +76,7 @@ def test_convolution(
     np.testing.assert_array_equal(run_quads(pool, op, x), expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SCALES, SCALES, SCALES, BYTES, BYTES, BYTES)
 def test_addition(
     pool: _kernels.ThreadPool,
