@@ -43,8 +43,8 @@ normalizations as training leaves them, in {exports}. "Grown" means that layers 
 multiply-accumulates of learned weights grew, and that active weights multiply exactly as often as the original's.
 Outputs in onnxruntime are the original's to 1e-4 of the largest, and to 1e-4 of how far the same input, moved by one
 element, changes them (or to 1e-9 in double precision, where single precision says little). What has not been measured
-is not counted, and is an empty cell below. Rows that were not measured again are of earlier commits; a part of these
-has statistics of BatchNorm that are drawn, where `export.py` now takes those of a batch. {zoo_origin}
+is not counted, and is an empty cell below.
+{zoo_origin}
 
 {families}
 {family_notes}
