@@ -46,6 +46,7 @@ def measure(network: str, given: argparse.Namespace) -> dict[str, Any]:
     options = CompileOptions(given.threads)
     with tempfile.TemporaryDirectory() as name:
         folder = given.models or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
         _, own = quantized(network, given.sparsity, given.block, spelling, folder)
         floats, dense = quantized(network, 0.0, False, spelling, folder)
         ways = {
