@@ -67,7 +67,7 @@ def _words(flag: str, value: Any) -> list[str]:
 
 
 def names_of(models: Sequence[ModelLike], paths: Sequence[str]) -> dict[str, str]:
-    """By the paths that :func:`files_of` gave, what a result calls the models: nobody knows temporary files."""
+    """Names of the models for results, by the paths that :func:`files_of` gave. Temporary files lose their folder."""
     return {
         path: path if isinstance(model, (str, os.PathLike)) else Path(path).name
         for model, path in zip(models, paths, strict=True)

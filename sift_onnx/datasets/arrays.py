@@ -43,7 +43,7 @@ def read_arrays(path: Path, specs: Sequence[TensorSpec]) -> tuple[ArrayExamples,
         reason = str(error)
         if "allow_pickle" in reason:  # what numpy says of every file that it does not know
             pickled = "it holds pickled objects, which are not loaded"
-            reason = pickled if zipfile.is_zipfile(path) else "it is no file that numpy.savez writes"
+            reason = pickled if zipfile.is_zipfile(path) else "it is not a file of numpy.savez"
         raise UsageError(f"cannot read {path} (`data`): {reason}") from error
     names = [_names(spec, specs, prefix="") for spec in specs]
     known = {f"{p}{n}" for p in ("", "val_") for group in (*names, ("target", "y")) for n in group}

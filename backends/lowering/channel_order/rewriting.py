@@ -30,7 +30,7 @@ def channels_first(graph: GraphView) -> GraphView:
 
 
 class _Rewriter:
-    """Writes the nodes anew, in their order."""
+    """Rewrites the nodes in graph order."""
 
     def __init__(self, graph: GraphView, turns: Turns) -> None:
         self._graph, self._turns = graph, turns

@@ -79,7 +79,7 @@ def test_files_that_are_no_data(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no")
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps([1]))
     for name in ("text", "pickle"):
-        assert "it is no file that numpy.savez writes" in refused(tmp_path, f"{tmp_path}/{name}.npz")
+        assert "it is not a file of numpy.savez" in refused(tmp_path, f"{tmp_path}/{name}.npz")
     assert "cannot read" in refused(tmp_path, f"{tmp_path}/none.npz")
     np.savez(tmp_path / "half.npz", val_x=X)
     assert "has no 'x'" in refused(tmp_path, f"{tmp_path}/half.npz")

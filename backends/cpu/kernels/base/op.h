@@ -98,7 +98,7 @@ struct OtherSizes {
 
 class Op;
 
-// Of operators that run together: more are no faster, and few have so many.
+// The most operators that run together. More gained nothing, and few inputs have more readers.
 inline constexpr std::size_t kMostSharedRuns = 4;
 
 // What one of several operators on the same input does with it.
