@@ -14,8 +14,8 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.folding import Folder
-from sift_onnx.backends.lowering.size_nodes import follows_from, nodes_of_sizes
 from sift_onnx.backends.lowering.sizes import Sizes
+from sift_onnx.backends.lowering.sizes.size_nodes import follows_from, nodes_of_sizes
 from sift_onnx.graphs.constant_tensors import full_tensor
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model

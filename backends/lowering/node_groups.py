@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
 from sift_onnx.backends.lowering.branches import BranchMatch, find_branches
-from sift_onnx.backends.lowering.byte_chains import find_byte_functions
-from sift_onnx.backends.lowering.cached_attention import CachedMatch, find_cached_attentions
 from sift_onnx.backends.lowering.dims import Dims
-from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
-from sift_onnx.backends.lowering.group_norms import GroupNormMatch, find_group_norms
-from sift_onnx.backends.lowering.integer_layers import find_integer_layers
-from sift_onnx.backends.lowering.mish import find_mishes
-from sift_onnx.backends.lowering.norms import NormMatch, find_norms
-from sift_onnx.backends.lowering.rotations import RotationMatch, find_rotations
+from sift_onnx.backends.lowering.matching.attention import AttentionMatch, find_attentions
+from sift_onnx.backends.lowering.matching.byte_chains import find_byte_functions
+from sift_onnx.backends.lowering.matching.cached_attention import CachedMatch, find_cached_attentions
+from sift_onnx.backends.lowering.matching.gelu import GeluMatch, find_gelus
+from sift_onnx.backends.lowering.matching.group_norms import GroupNormMatch, find_group_norms
+from sift_onnx.backends.lowering.matching.integer_layers import find_integer_layers
+from sift_onnx.backends.lowering.matching.mish import find_mishes
+from sift_onnx.backends.lowering.matching.norms import NormMatch, find_norms
+from sift_onnx.backends.lowering.matching.rotations import RotationMatch, find_rotations
+from sift_onnx.backends.lowering.matching.shuffles import ShuffleMatch, find_shuffles
 from sift_onnx.backends.lowering.rules import (
     NodeView,
     NotLowered,
@@ -29,7 +30,6 @@ from sift_onnx.backends.lowering.rules import (
 )
 from sift_onnx.backends.lowering.rules.flat_images import on_images
 from sift_onnx.backends.lowering.rules.step import dims_of
-from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
 from sift_onnx.backends.lowering.specs import (
     Elementwise,
     LayerNormalization,

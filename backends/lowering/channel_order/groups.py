@@ -15,7 +15,7 @@ from sift_onnx.backends.lowering.channel_order.axis_uses import AxisUses, axis_u
 from sift_onnx.backends.lowering.channel_order.orders import Order, first_order, inverse
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.norms import find_norms
+from sift_onnx.backends.lowering.matching.norms import find_norms
 from sift_onnx.backends.lowering.rules import NodeView
 
 __all__ = ["Turns", "find_turns"]

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from sift_onnx.backends.lowering.byte_chains import ByteFunction, values_made
 from sift_onnx.backends.lowering.byte_functions import function_values
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.matching.byte_chains import ByteFunction, values_made
 from sift_onnx.backends.lowering.quantization import HIGHEST, Quantization
 from sift_onnx.backends.lowering.rules.pooling import pool
 from sift_onnx.backends.lowering.rules.quantized_layers import (

@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.folding import dequantized
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.integer_layers import IntegerMatch
+from sift_onnx.backends.lowering.matching.integer_layers import IntegerMatch
 from sift_onnx.backends.lowering.quantization import IntegerMatrix, Quantization
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View, dims_of
 from sift_onnx.backends.lowering.rules.window import window_of

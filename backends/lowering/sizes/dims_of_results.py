@@ -8,8 +8,8 @@ from typing import Any
 import onnx
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, cut, divided, product, solved, window
-from sift_onnx.backends.lowering.size_arithmetic import broadcast, joined
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
+from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
 __all__ = ["dims_of_parts", "dims_of_result", "reshaped"]

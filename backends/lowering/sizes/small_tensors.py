@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 
 from sift_onnx.backends.lowering.dims import Dim
-from sift_onnx.backends.lowering.size_arithmetic import computed
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
+from sift_onnx.backends.lowering.sizes.size_arithmetic import computed
 
 __all__ = ["number_of_result", "vector_of_result"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sift_onnx.backends.lowering.gelu import GeluMatch
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.matching.gelu import GeluMatch
 
 __all__ = ["find_mishes"]
 

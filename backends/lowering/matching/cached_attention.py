@@ -10,16 +10,11 @@ from dataclasses import dataclass
 
 import onnx
 
-from sift_onnx.backends.lowering.appended_cache import Appended, find_appended, repeats_heads
-from sift_onnx.backends.lowering.attention import (
-    NoMatch,
-    is_inside,
-    scores_before,
-    unscaled,
-    weighed_behind,
-)
 from sift_onnx.backends.lowering.dims import Dims, product
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.matching.appended_cache import Appended, find_appended, repeats_heads
+from sift_onnx.backends.lowering.matching.attention import is_inside, unscaled, weighed_behind
+from sift_onnx.backends.lowering.matching.attention_scores import NoMatch, scores_before
 from sift_onnx.backends.lowering.specs.decoding import NOTHING, CachedAttention, CacheNames, MaskPart
 
 __all__ = ["CachedMatch", "find_cached_attentions"]

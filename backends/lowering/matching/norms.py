@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sift_onnx.backends.lowering.affine_norms import match_affine
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.norm_nodes import (
+from sift_onnx.backends.lowering.matching.affine_norms import match_affine
+from sift_onnx.backends.lowering.matching.norm_nodes import (
     NormMatch,
     is_over_channels,
     maker,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.norm_nodes import (
+from sift_onnx.backends.lowering.matching.norm_nodes import (
     NormMatch,
     Vector,
     is_over_channels,

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from sift_onnx.backends.lowering.attention import NoMatch, is_float_cast
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound, terms
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.numbers import times_number
+from sift_onnx.backends.lowering.matching.attention_scores import NoMatch, is_float_cast
+from sift_onnx.backends.lowering.matching.numbers import times_number
 
 __all__ = ["Appended", "find_appended", "repeats_heads"]
 
