@@ -86,9 +86,11 @@ def write_over(
 
 def commit(root: Path = Path(__file__).parents[1]) -> str:
     """The commit of the checkout; ``-dirty`` where tracked files differ from it, other than what benchmarks write."""
-    name = subprocess.check_output(["git", "describe", "--always", "--exclude=*"], text=True, cwd=root).strip()
+    describe = ["git", "describe", "--always", "--exclude=*"]
+    name = subprocess.check_output(describe, text=True, cwd=root).strip()
     written = [f":(exclude,glob)benchmarks/**/*.{suffix}" for suffix in ("json", "md", "svg")]
-    changed = subprocess.run(["git", "diff-index", "--quiet", "HEAD", "--", ".", *written], cwd=root, check=False)
+    differ = ["git", "diff-index", "--quiet", "HEAD", "--", ".", *written]
+    changed = subprocess.run(differ, cwd=root, check=False)
     return f"{name}-dirty" if changed.returncode else name
 
 
