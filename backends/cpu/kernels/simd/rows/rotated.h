@@ -5,7 +5,7 @@
 #pragma once
 
 #include "simd/kernel_table.h"
-#include "simd/rows.h"
+#include "simd/rows/tile.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {

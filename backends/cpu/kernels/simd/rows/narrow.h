@@ -3,7 +3,9 @@
 #pragma once
 
 #include "simd/kernel_table.h"
-#include "simd/rows.h"
+#include "simd/rows/csr.h"
+#include "simd/rows/sell.h"
+#include "simd/rows/tile.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
