@@ -9,7 +9,7 @@
 #include "base/conv_geometry.h"
 #include "base/op.h"
 #include "conv/winograd.h"
-#include "ops/window_op.h"
+#include "ops/windows/window_op.h"
 #include "simd/kernel_table.h"
 #include "weights/sparse_weights.h"
 

@@ -11,7 +11,7 @@
 #include "base/op.h"
 #include "conv/conv.h"
 #include "simd/kernel_table.h"
-#include "train/weight_gradient.h"
+#include "train/weight_gradient/weight_gradient.h"
 #include "weights/changing_values.h"
 #include "weights/sparse_weights.h"
 

@@ -15,7 +15,7 @@
 #include "base/fork_safe_mutex.h"
 #include "base/op.h"
 #include "simd/kernel_table.h"
-#include "train/gradient_packing.h"
+#include "train/weight_gradient/gradient_packing.h"
 #include "weights/sparse_weights.h"
 
 namespace sift::cpu {

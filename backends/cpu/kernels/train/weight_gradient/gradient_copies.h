@@ -12,8 +12,8 @@
 #include "base/op.h"
 #include "base/prefetcher.h"
 #include "simd/kernel_table.h"
-#include "train/gradient_packing.h"
-#include "train/gradient_tile.h"
+#include "train/weight_gradient/gradient_packing.h"
+#include "train/weight_gradient/gradient_tile.h"
 
 namespace sift::cpu {
 

@@ -14,7 +14,7 @@
 #include "base/thread_pool.h"
 #include "jit/generated_gradient.h"
 #include "simd/kernel_table.h"
-#include "train/gradient_tile.h"
+#include "train/weight_gradient/gradient_tile.h"
 #include "weights/sparse_weights.h"
 
 namespace sift::cpu {

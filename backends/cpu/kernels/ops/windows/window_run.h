@@ -8,8 +8,8 @@
 
 #include "base/conv_geometry.h"
 #include "base/op.h"
-#include "ops/plane_masks.h"
-#include "ops/window_scratch.h"
+#include "ops/windows/plane_masks.h"
+#include "ops/windows/window_scratch.h"
 #include "simd/kernel_table.h"
 #include "weights/sparse_weights.h"
 

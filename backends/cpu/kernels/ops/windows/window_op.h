@@ -8,8 +8,8 @@
 
 #include "base/conv_geometry.h"
 #include "base/op.h"
-#include "ops/plane_masks.h"
-#include "ops/window_run.h"
+#include "ops/windows/plane_masks.h"
+#include "ops/windows/window_run.h"
 #include "simd/kernel_table.h"
 
 namespace sift::cpu {
