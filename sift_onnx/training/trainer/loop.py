@@ -14,28 +14,33 @@ from torch import nn
 from sift_onnx.errors import UsageError
 from sift_onnx.records.train import Kernels, Validation
 from sift_onnx.training.module import ImportedModule
-from sift_onnx.training.trainer.checkpoint import (
-    check_same_recipe,
-    check_same_run,
-    model_identity,
-    prepare_folder,
-    save_checkpoint,
-)
 from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.distillation import Teacher
 from sift_onnx.training.trainer.epoch_figures import EpochFigures
 from sift_onnx.training.trainer.first_batch import try_first_batch
-from sift_onnx.training.trainer.full_state import full_optimizer_state, full_state, load_full_model, load_full_optimizer
-from sift_onnx.training.trainer.kept_weights import KeptWeights
-from sift_onnx.training.trainer.layer_kernels import change_summary, kernels_summary
+from sift_onnx.training.trainer.kernels.layer_kernels import change_summary, kernels_summary
+from sift_onnx.training.trainer.kernels.masked_layers import MaskedLayers
 from sift_onnx.training.trainer.losses import make_loss
-from sift_onnx.training.trainer.masked_layers import MaskedLayers
 from sift_onnx.training.trainer.optimization import make_optimizer
 from sift_onnx.training.trainer.optimizer_step import OptimizerStep
 from sift_onnx.training.trainer.parallelism import SharedModel
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.sparsity import attach_sparsity, sparsity_figures
+from sift_onnx.training.trainer.state.checkpoint import (
+    check_same_recipe,
+    check_same_run,
+    model_identity,
+    prepare_folder,
+    save_checkpoint,
+)
+from sift_onnx.training.trainer.state.full_state import (
+    full_optimizer_state,
+    full_state,
+    load_full_model,
+    load_full_optimizer,
+)
+from sift_onnx.training.trainer.state.kept_weights import KeptWeights
 from sift_onnx.training.trainer.validation import validate
 
 __all__ = ["InterruptedRun", "Trainer"]
@@ -163,7 +168,7 @@ class Trainer:
 
         Args:
             path: where it is from, for messages.
-            state: what :func:`~sift_onnx.training.trainer.checkpoint.load_checkpoint` read there.
+            state: what :func:`~sift_onnx.training.trainer.state.checkpoint.load_checkpoint` read there.
 
         Raises:
             UsageError: it is of a run with another model, recipe or data.
@@ -284,7 +289,6 @@ class Trainer:
                 "validation": found,
             }
         )
-
 
     def _validate(self) -> None:
         """Validate on the first rank; all ranks call it."""

@@ -15,7 +15,7 @@ from training.trainer.cases import arrays, classifier, examples, settings
 import sift_onnx
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.training.trainer import train_file
-from sift_onnx.training.trainer.checkpoint import load_checkpoint, model_identity
+from sift_onnx.training.trainer.state.checkpoint import load_checkpoint, model_identity
 
 DYNAMIC = {"update": {"freq": 3}, "param_filter": "*.weight"}
 ALGORITHMS: dict[str, Any] = {

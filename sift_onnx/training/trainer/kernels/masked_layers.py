@@ -14,8 +14,8 @@ from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse import SparsityAlgorithm
 from sift_onnx.training.sparse_layers.rows import layer_rows
 from sift_onnx.training.trainer.batch import Batch
-from sift_onnx.training.trainer.dense_original import seconds_of_dense_original
-from sift_onnx.training.trainer.layer_kernels import choose_kernels, follow_masks, obstacle_to_sparse_kernels
+from sift_onnx.training.trainer.kernels.dense_original import seconds_of_dense_original
+from sift_onnx.training.trainer.kernels.layer_kernels import choose_kernels, follow_masks, obstacle_to_sparse_kernels
 from sift_onnx.training.trainer.parallelism import SharedModel
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.settings import KernelSetting
