@@ -22,12 +22,12 @@ $(VENV)/bin/python:
 
 $(VENV)/demo.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@echo "$(INSTALLING)"
-	$(PIP) install -c constraints.txt -e '.[demo]'
+	$(PIP) install --no-compile -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@echo "$(INSTALLING)"
-	$(PIP) install -c constraints.txt -e '.[demo,dev,docs]'
+	$(PIP) install --no-compile -c constraints.txt -e '.[demo,dev,docs]'
 	@touch $@ $(VENV)/demo.stamp
 
 # FOLDER=somewhere make demo puts its files elsewhere.
