@@ -36,9 +36,8 @@ class Predictions:
         classes = scores.shape[1]
         wrong = (self.target < 0) | (self.target >= classes)
         if wrong.any():
-            raise UsageError(
-                f"the data has the target {int(self.target[wrong][0])}, the model tells {classes} classes apart"
-            )
+            found = int(self.target[wrong][0])
+            raise UsageError(f"the data has the target {found}; the model has {classes} classes, 0 to {classes - 1}")
 
 
 def task_of(output: npt.NDArray[Any], batch: ArrayBatch) -> Task:

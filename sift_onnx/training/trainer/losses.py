@@ -78,7 +78,8 @@ def check_targets(target: torch.Tensor, classes: int) -> None:
     """
     wrong = (target != _IGNORED) & ((target < 0) | (target >= classes))
     if bool(wrong.any()):
-        raise UsageError(f"the data has the target {int(target[wrong][0])}, the model tells {classes} classes apart")
+        found = int(target[wrong][0])
+        raise UsageError(f"the data has the target {found}; the model has {classes} classes, 0 to {classes - 1}")
 
 
 def _classification(outputs: Any, batch: Batch, label_smoothing: float) -> torch.Tensor:

@@ -64,7 +64,7 @@ def test_settings_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], messa
         ({"x": np.where(X > 2, np.nan, X)}, "not finite"),
         ({"target": Y[:50]}, "has to count 64 examples"),
         ({"target": Y.astype(np.float32)}, "needs integer targets"),
-        ({"target": np.where(np.arange(64) == 63, 4, Y)}, "has the target 4, the model tells 4 classes apart"),
+        ({"target": np.where(np.arange(64) == 63, 4, Y)}, "has the target 4; the model has 4 classes, 0 to 3"),
         ({"val_target": np.full(40, -1)}, "has the target -1"),
         ({"target": np.stack([Y, Y], 1)}, "the data has [16, 2]"),
         ({"label": Y}, "what is 'label'?"),

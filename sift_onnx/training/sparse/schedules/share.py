@@ -59,7 +59,7 @@ def _exact(value: Any) -> Fraction:
     if isinstance(value, torch.Tensor):
         value = np.float32(value.item()) if value.dtype == torch.float32 else value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, np.floating, np.integer)):
-        raise WrongTypeError(f"{value!r} is no number")
+        raise WrongTypeError(f"{value!r} is not a number")
     try:
         return value if isinstance(value, Fraction) else Fraction(str(value))
     except (ValueError, ZeroDivisionError) as error:
