@@ -47,7 +47,7 @@ _OF_TOKENS = """
 
 Decoders in the shape of Llama with random pruned weights: 110 million parameters, and 1.1 billion in the shape of
 TinyLlama. A token is a step of `Decoder.generate` after a prompt; all rows of a decoder are measured in turns in one
-process. Times are medians over all tokens, and over first tokens, which include the whole prompt. Ratios are relative to
+process. Times are medians over all tokens, and over first tokens, which include the whole prompt. Ratios are to
 onnxruntime on the same file. *Read* is as above, for the minimum time.
 
 """
