@@ -11,8 +11,8 @@ ARG EXTRAS=report
 ARG PIP_EXTRA_INDEX_URL
 COPY --from=build /src/constraints.txt /wheels/ /tmp/wheels/
 RUN pip install --no-cache-dir -c /tmp/wheels/constraints.txt "$(ls /tmp/wheels/*.whl)[$EXTRAS]" && rm -r /tmp/wheels
-RUN useradd --create-home user
-USER user
+RUN useradd --create-home --uid 1000 user
+USER 1000
 WORKDIR /models
 ENTRYPOINT ["sift-onnx"]
 CMD ["--help"]
