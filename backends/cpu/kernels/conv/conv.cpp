@@ -19,8 +19,8 @@ namespace sift::cpu {
 namespace {
 
 constexpr std::int64_t kMostTaps = 4096;
-// Multiply-adds per output of a layer that waits for memory if its output is large: its stores are non-temporal, so
-// that lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
+// Layers with at most this many multiply-adds per output wait for memory if their output is large. They use
+// non-temporal stores, so that lines are not fetched only to be overwritten. With more multiply-adds, memory keeps up.
 constexpr double kMostNonTemporalWork = 192;
 
 void require(bool holds, const char* what) {
@@ -29,8 +29,8 @@ void require(bool holds, const char* what) {
 
 WeightForm choose_form(double density, const ConvOptions& options, const KernelTable& kernels) {
   if (density > 0.85) return WeightForm::dense;
-  // Where the taps of a channel lie in one panel, without rotation, lists are longer, and an end of each is paid for
-  // sooner.
+  // If all taps of a channel are in one panel without rotation, lists are longer, and pairs make up for the ends of
+  // lists at a lower density.
   const bool several_taps = options.geometry.kernel_h * options.geometry.kernel_w > 1;
   const bool long_lists = options.layout == Layout::nchw_n16 && several_taps;
   return density > kernels.pair_above * (long_lists ? 2.0 / 3.0 : 1.0) ? WeightForm::csr_pairs : WeightForm::csr;

@@ -9,9 +9,9 @@
 namespace sift::cpu {
 namespace {
 
-// Shapes whose plans are kept; without their packings they are small.
+// Number of shapes whose plans are kept. Plans without packings are small.
 constexpr std::size_t kPlanned = 64;
-// What packings may take for each active weight: code has 14 bytes, lists have 6; and for all of them in any case.
+// Limit of all packings, per active weight, and a least limit for small layers. Code takes 14 bytes, lists take 6.
 constexpr std::int64_t kPackedBytesPerWeight = 64;
 constexpr std::int64_t kLeastPackedBytes = std::int64_t{1} << 18;
 
@@ -27,7 +27,8 @@ bool Conv::is_gathered() const {
 Conv::Problem Conv::problem_of(const Shape& shape, const OutputGrid* grid, bool may_generate) const {
   const Shape out = output_of(shape, grid);
   const ConvGeometry& g = options_.geometry;
-  // What a strided 1x1 convolution reads in NCHW is gathered before: in it, no lane is left over at the ends of rows.
+  // In NCHW, the pixels that a strided 1x1 convolution reads are gathered first, so that no lane is idle at ends of
+  // rows.
   const bool gathered = is_gathered();
   const bool flat = gathered || (g.is_pointwise() && grid == nullptr);
   const Shape read = gathered ? Shape{shape.n, shape.c, out.h, out.w} : shape;

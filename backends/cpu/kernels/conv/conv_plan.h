@@ -14,7 +14,7 @@
 
 namespace sift::cpu {
 
-// A shape as the kernels see it: pointwise convolutions have one long row.
+// A shape as the kernels see it: for pointwise convolutions, an image is one long row.
 struct Conv::Problem {
   TilingProblem tiling;
   ConvTensors tensors;
@@ -28,9 +28,9 @@ struct Conv::Plan {
   Problem problem;
   Tiling tiling;
   PanelShape panel;
-  std::vector<std::ptrdiff_t> taps;         // of code, see RowsArgs
+  std::vector<std::ptrdiff_t> taps;         // for generated code, see RowsArgs
   std::vector<std::int32_t> rotated_lanes;  // see RowsArgs
-  std::shared_ptr<ConvPacking> packing;     // of all plans that it suits
+  std::shared_ptr<ConvPacking> packing;     // shared with other plans that it suits
 };
 
 }  // namespace sift::cpu

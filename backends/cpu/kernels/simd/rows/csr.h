@@ -24,8 +24,8 @@ void rows_csr(const RowsArgs& args) {
   }
 }
 
-// A few weights of a row at a time, each with sums of its own, where the sums of one are too few to keep the
-// multipliers busy: a sum takes its next multiply-add when the one before is done.
+// A few weights of a row at a time, each with its own sums, for tiles in which the sums of one weight are too few to
+// keep the multipliers busy: the next multiply-add of a sum has to wait for the previous one.
 template <typename Sums, int Together>
 void rows_csr_apart(const RowsArgs& args) {
   const std::byte* const panel = args.panel;
@@ -55,8 +55,8 @@ void rows_csr_apart(const RowsArgs& args) {
   }
 }
 
-// Two rows at a time: an operand that both rows use is read once. Pays from a density of about 20 %, where the
-// single list has reached the rate at which the processor can load operands.
+// Two rows at a time: an operand that both rows use is loaded once. This is faster from a density of about 20 % on,
+// where a list per row is limited by the rate of loads.
 template <int Rows, int Cols>
 void rows_csr_pairs(const RowsArgs& args) {
   using Sums = Tile<Rows, Cols>;

@@ -7,13 +7,13 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Many dense weights come from memory, and what processors prefetch by themselves ends with each page.
+// Large dense weights come from memory, and hardware prefetching stops at the end of each page.
 inline constexpr int kDenseAhead = 4096 / sizeof(float);
-// Columns whose weights, four each, are a cache line.
+// Columns whose weights, four each, fill a cache line.
 inline constexpr std::uint32_t kDenseColumns = 4;
 
-// sums[r] += the r-th weight of each column times its operands. Of one tap, operands follow one another, and need
-// no list of where they are.
+// sums[r] += the r-th weight of each column times its operands. With one tap, operands are contiguous, and no list of
+// their offsets is needed.
 template <int Rows, int Cols, int RowsPerCall, bool OneTap>
 [[gnu::always_inline]] inline void multiply_dense(const RowsArgs& args, const float* value, Tile<Rows, Cols>* sums) {
   constexpr std::ptrdiff_t kColumnBytes = Rows * Cols * kBlock * sizeof(float);

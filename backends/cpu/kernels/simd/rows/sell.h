@@ -17,11 +17,10 @@ template <int Row, int RowsPerCall, int Scale, typename Sums>
   }
 }
 
-// Weights are read once per tile, from memory if they are many: what processors prefetch by themselves ends with each
-// page.
+// Weights are read once per tile, from memory if there are many. Hardware prefetching stops at the end of each page.
 inline constexpr int kListAhead = 2048;
 
-// In steps of whole lines of both lists: an end that is guessed wrong takes longer than a few lines too many.
+// In steps of whole cache lines of both lists: a mispredicted end of the loop costs more than a few extra lines.
 [[gnu::always_inline]] inline void prefetch_lists(const float* values, const std::uint16_t* offsets,
                                                   std::ptrdiff_t count) {
   constexpr int kStep = 64;
@@ -35,9 +34,9 @@ inline constexpr int kListAhead = 2048;
   }
 }
 
-// Two or four rows at a time, where the sums of one are too few to keep the multipliers busy. Rows stand by the lengths
-// of their lists, so that few weights of zero make those of neighbours equal: there is one end for all of them, and
-// most are what the processor expects.
+// Two or four rows at a time, for tiles in which the sums of one row are too few to keep the multipliers busy. Rows are
+// sorted by the lengths of their lists, so that a few zero weights make the lists of neighbours equally long. They end
+// together, and most ends are predicted.
 template <typename Sums, int RowsPerCall, int Scale>
 [[gnu::always_inline]] inline void rows_scaled_sell(const RowsArgs& args) {
   const std::byte* const panel = args.panel;
@@ -67,7 +66,7 @@ template <typename Sums, int RowsPerCall, int Scale>
   }
 }
 
-// Lists of layers of one tap are those of a tile of one block.
+// In layers of one tap, all tiles share the lists of a tile of one block, and offsets are scaled.
 template <typename Sums, int RowsPerCall>
 void rows_sell(const RowsArgs& args) {
   if constexpr (Sums::kRowBlocks > 1) {
@@ -76,7 +75,7 @@ void rows_sell(const RowsArgs& args) {
   rows_scaled_sell<Sums, RowsPerCall, 1>(args);
 }
 
-// Four or two rows, as the registers hold their sums.
+// Four rows at a time if the registers hold their sums, otherwise two.
 template <typename Sums>
 constexpr SellRows sell_rows_of() {
   if constexpr (4 * Sums::kVecs <= kAccumulators) {

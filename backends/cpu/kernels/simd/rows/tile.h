@@ -7,10 +7,10 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Registers left for accumulators in addition to weights and, where arithmetic takes no memory operand, operands.
+// Registers for accumulators. Weights need some, and so do operands if instructions cannot read them from memory.
 inline constexpr int kAccumulators = kRegisters - (kMemoryOperands ? 2 : 4);
 
-// Sums that hide the latency of the multiply-adds by themselves; rows of fewer use sell, or have several.
+// A row with this many sums hides the latency of multiply-adds. With fewer, rows use sell, or several sums per output.
 inline constexpr int kEnoughSums = 7;
 
 // Calls use(v, operand) for every vector of the tile at `base`; each operand is read once.
@@ -30,7 +30,7 @@ struct Tile {
   static constexpr int kVecsPerRow = Cols * kVecsPerBlock;
   static constexpr int kVecs = Rows * kVecsPerRow;
   static constexpr int kFloats = kVecs * kVecLanes;
-  static constexpr int kRowBlocks = Rows == 1 ? Cols : 1;  // that follow each other in the panel
+  static constexpr int kRowBlocks = Rows == 1 ? Cols : 1;  // contiguous blocks in the panel
   using V = Vec;
 
   Vec vec[kVecs];
@@ -55,7 +55,7 @@ struct Tile {
       load_from(at);
     }
   }
-  // What `start` would have begun with.
+  // Adds what `start` would have loaded.
   [[gnu::always_inline]] void add(const float* bias, std::uint32_t row, const float* at) {
 #pragma GCC unroll 32
     for (int v = 0; v < kVecs; ++v) vec[v] += bias != nullptr ? splat(bias[row]) : load(at + v * kVecLanes);
@@ -66,7 +66,7 @@ struct Tile {
   [[gnu::always_inline]] void multiply_add(float weight, const std::byte* operands, std::ptrdiff_t pitch) {
     multiply_add(splat(weight), operands, pitch);
   }
-  // `row` counts from the one that acc and the direct output begin at.
+  // `row` is relative to the first row of acc and of the direct output.
   [[gnu::always_inline]] void finish(const RowsArgs& args, std::size_t row) {
     const DirectOutput& direct = args.direct;
     if (direct.out == nullptr) return store_to(args.acc + row * kVecs * kVecLanes);
