@@ -1,4 +1,4 @@
-// What a thread needs to run windows, kept from one run to the next.
+// The scratch memory of a thread for windows, kept from run to run.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 namespace sift::cpu {
 
 struct WindowScratch {
-  AlignedBuffer plane;                 // copied with its padding
-  AlignedBuffer outputs;               // of a plane whose rows are not copied apart
-  std::vector<std::ptrdiff_t> window;  // places of a whole window's taps
-  std::vector<std::ptrdiff_t> taps;    // places of those that are listed
+  AlignedBuffer plane;                 // a plane, copied with its padding
+  AlignedBuffer outputs;               // of a plane whose rows are computed together
+  std::vector<std::ptrdiff_t> window;  // offsets of all taps of a window
+  std::vector<std::ptrdiff_t> taps;    // offsets of the listed taps
   std::vector<float> weights;
   std::vector<float> scales;
-  std::vector<std::size_t> tap_ends;  // of each stretch's taps
+  std::vector<std::size_t> tap_ends;  // where the taps of each stretch end
 
   void clear() {
     taps.clear();
