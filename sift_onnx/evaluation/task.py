@@ -46,7 +46,7 @@ def task_of(output: npt.NDArray[Any], batch: ArrayBatch) -> Task:
     * ``classification``: scores ``[N, classes, ...]`` and integer targets ``[N, ...]``;
     * ``next-token``: scores ``[N, tokens, vocabulary]`` and integer targets ``[N, tokens]``, or none, where the first
       input is such a sequence;
-    * ``regression``: targets of the output's shape that are no integers.
+    * ``regression``: targets of the output's shape that are not integers.
 
     Raises:
         NoTaskError: it is none of these.

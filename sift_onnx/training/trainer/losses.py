@@ -32,7 +32,7 @@ def make_loss(name: str | Callable[[Any, Any], torch.Tensor], label_smoothing: f
         name: ``classification``: cross entropy of the first output ``[N, classes, ...]`` and integer targets
             ``[N, ...]``. ``next-token``: cross entropy of the first output ``[N, tokens, vocabulary]`` at each position
             and the next token, of the target ``[N, tokens]`` or, without one, of the first input. ``mse``, ``l1`` and
-            ``huber``: of the first output and targets of its shape that are no integers. A function, or
+            ``huber``: of the first output and targets of its shape that are not integers. A function, or
             ``FILE.py:FUNCTION``: ``f(outputs, target)`` gives a tensor of one number, the mean over the batch.
         label_smoothing: of the first two.
 
@@ -133,7 +133,7 @@ def first_output(outputs: Any) -> torch.Tensor:
     """The first output of a model.
 
     Raises:
-        UsageError: it is no tensor.
+        UsageError: it is not a tensor.
     """
     first = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
     if not isinstance(first, torch.Tensor):

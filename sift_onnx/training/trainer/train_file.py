@@ -213,7 +213,7 @@ def _check_batch_norms(model: Model, settings: TrainingSettings, report: Report)
     if not advice:
         return
     if not starts_at_random(model):
-        text = f"{found.what()}; that is no matter for fine-tuning, but it is for training from random weights"
+        text = f"{found.what()}; this does not matter for fine-tuning, but it does for training from random weights"
         report({"event": "warning", "text": text})
     elif found.prevails:
         raise PreconditionError(f"{advice}, or go on as it is with 'folded_batch_norm: allow' in the recipe")

@@ -113,7 +113,7 @@ def names(): return {"trein": []}
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none", "int is no iterable of batches"),
+        ("none", "int is not an iterable of batches"),
         ("fails", "the function fails: OSError: no network"),
         ("empty", "has no batches"),
         ("parts", "a batch has 3 parts; the model wants x, and then the target"),

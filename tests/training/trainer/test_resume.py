@@ -150,7 +150,7 @@ def test_what_is_no_checkpoint_is_refused(run: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="is damaged"):
             resume(tmp_path / "c")
     torch.save({"version": 1, "x": Killed()}, path)
-    with pytest.raises(UsageError, match="is no checkpoint"):
+    with pytest.raises(UsageError, match="is not a checkpoint"):
         resume(tmp_path / "c")
     torch.save([1], path)
     with pytest.raises(UsageError, match="of this version"):

@@ -63,4 +63,4 @@ def _exact(value: Any) -> Fraction:
     try:
         return value if isinstance(value, Fraction) else Fraction(str(value))
     except (ValueError, ZeroDivisionError) as error:
-        raise UsageError(f"{value!r} is no finite number") from error
+        raise UsageError(f"{value!r} is not a finite number") from error
