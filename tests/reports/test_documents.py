@@ -35,7 +35,7 @@ def test_models_of_results_have_a_sparsity(results: Path) -> None:
     [
         ("", "is not JSON"),
         ("[1, 2", "is not JSON"),
-        ("[]", "no result of sift-onnx"),
+        ("[]", "not a result of sift-onnx"),
         ('{"tool": "other"}', "it has no field 'schema'"),
         ('{"schema": 2}', "schema 2, and this version reads schema 1"),
         ('{"schema": 1, "models": []}', "of no verb that a report shows (it has the fields schema, models)"),
