@@ -57,8 +57,8 @@ def check_output(path: Path, force: bool) -> None:
     """Refuse a target early, before any work is done.
 
     Raises:
-        OutputError: the folder is missing, the file exists and ``force`` is off, the path is not an ordinary file, or it is
-            a dash, which stands for stdout elsewhere.
+        OutputError: the folder is missing, the file exists and ``force`` is off, or the path is not an ordinary file or
+            is a dash, which stands for stdout elsewhere.
     """
     refuse_dash(path)
     if "\0" in str(path):
