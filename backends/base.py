@@ -269,7 +269,9 @@ def _from_file(path: Path, attribute: str) -> Backend:
         raise BackendError(f"back end {name!r}: its file does not load: {first_line(error)}") from error
     kind = getattr(module, attribute, None)
     if not (isinstance(kind, type) and issubclass(kind, Backend)):
-        raise BackendError(f"back end {name!r}: {attribute!r} is no subclass of sift_onnx.backends.base.Backend there")
+        raise BackendError(
+            f"back end {name!r}: {attribute!r} is not a subclass of sift_onnx.backends.base.Backend there"
+        )
     try:
         return kind()
     except Exception as error:

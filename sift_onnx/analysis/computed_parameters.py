@@ -144,7 +144,7 @@ def _parameters(graph: gs.Graph, computed: dict[int, gs.Node]) -> Iterator[gs.Va
     """What layers read as parameters, and nodes compute from constants."""
     for node in graph.nodes:
         known = PARAMETERS.get(node.op)
-        # A node that reads nothing else is no layer.
+        # A node that reads nothing else is not a layer.
         if known is None or all(id(t) in computed for t in node.outputs):
             continue
         for position in {*known.trained, *known.statistics}:

@@ -29,7 +29,7 @@ class Number(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = click.FLOAT.convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is no finite number", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return float(super().convert(number, param, ctx))
 
 

@@ -1,4 +1,4 @@
-// Operators that slide a window over each channel by itself: depthwise convolution and pooling.
+// Operators with a window over each channel separately: depthwise convolution and pooling.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 #include "base/conv_geometry.h"
 #include "base/op.h"
-#include "ops/plane_masks.h"
-#include "ops/window_run.h"
+#include "ops/windows/plane_masks.h"
+#include "ops/windows/window_run.h"
 #include "simd/kernel_table.h"
 
 namespace sift::cpu {
@@ -32,7 +32,7 @@ class WindowOp : public Op {
   bool ceil_mode_;
   Layout layout_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::shared_ptr<const PlaneMasks>> masks_;  // of the shapes that came last
+  mutable std::vector<std::shared_ptr<const PlaneMasks>> masks_;  // of the latest shapes
 
   friend class Depthwise;
   friend class AveragePool;
@@ -40,7 +40,7 @@ class WindowOp : public Op {
 
 class Depthwise final : public WindowOp {
  public:
-  // weights: a row of [kh][kw] per channel; bias empty or [channels]. Throws std::invalid_argument if they do not fit.
+  // weights: a row of [kh][kw] per channel; bias: empty or [channels]. Throws std::invalid_argument if they do not fit.
   Depthwise(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvGeometry& geometry,
             Activation activation, Layout layout, const KernelTable& kernels);
 };

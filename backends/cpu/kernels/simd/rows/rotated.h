@@ -1,11 +1,11 @@
-// Sparse rows times a panel that holds every pixel once: taps along x read the same operands, rotated by some lanes.
+// Sparse rows times a panel that holds every pixel once: taps along x read the same operands and rotate their lanes.
 //
-// A shuffle runs in parallel to the loads, which bind, and without a copy of the input for each tap a panel holds three
-// times as many channels: lists get longer, and sums are loaded and stored less often.
+// Loads are the limit, and a shuffle runs in parallel with them. Without a copy of the input for each tap, a panel
+// holds three times as many channels, so lists are longer, and sums are loaded and stored less often.
 #pragma once
 
 #include "simd/kernel_table.h"
-#include "simd/rows.h"
+#include "simd/rows/tile.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -57,7 +57,7 @@ RowsFunction find_rotated_rows_from(int columns) {
 
 inline RowsFunction find_rotated_rows(int columns) { return find_rotated_rows_from(columns); }
 #else
-// A block is several vectors: rotating its lanes would take two shuffles for each.
+// A block is several vectors here, and rotating its lanes would take two shuffles for each.
 inline RowsFunction find_rotated_rows(int) { return nullptr; }
 #endif
 

@@ -1,4 +1,4 @@
-#include "train/gradient_tile.h"
+#include "train/weight_gradient/gradient_tile.h"
 
 #include <algorithm>
 #include <cmath>

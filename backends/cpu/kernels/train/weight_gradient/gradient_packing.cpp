@@ -1,10 +1,10 @@
-#include "train/gradient_packing.h"
+#include "train/weight_gradient/gradient_packing.h"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "train/gradient_blocks.h"
+#include "train/weight_gradient/gradient_blocks.h"
 #include "weights/changing_values.h"
 
 namespace sift::cpu {

@@ -1,4 +1,4 @@
-#include "train/gradient_copies.h"
+#include "train/weight_gradient/gradient_copies.h"
 
 namespace sift::cpu {
 namespace {

@@ -1,4 +1,4 @@
-// Which tile of output pixels a weight gradient is summed over at a time, and the panel of input that it reads.
+// The tile of output pixels over which a weight gradient is summed at a time, and the panel of input that it reads.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace sift::cpu {
 
-// Output pixels of a tile, and the panel that their operands are copied to: planes of [groups][plane_h][plane_w][16],
-// one for each channel, copy along y and copy along x.
+// The output pixels of a tile, and the panel of their operands: planes of [groups][plane_h][plane_w][16], one for each
+// channel, copy along y and copy along x.
 struct GradientTile {
   std::int64_t groups;  // of 16 images
   std::int64_t h;
@@ -20,8 +20,8 @@ struct GradientTile {
   TapAxis taps_x;
   std::int64_t plane_h;
   std::int64_t plane_w;
-  std::int64_t slice_columns;  // of the weights, whose planes are in the panel together
-  std::int64_t chunk_rows;     // of the weights, whose gradients are in the second-level cache together
+  std::int64_t slice_columns;  // columns of weights whose planes are in the panel at the same time
+  std::int64_t chunk_rows;     // rows of weights whose gradients are in the second-level cache at the same time
 
   std::int64_t taps() const { return std::ssize(taps_y.taps) * std::ssize(taps_x.taps); }
   std::int64_t planes_per_channel() const { return std::ssize(taps_y.copies) * std::ssize(taps_x.copies); }
@@ -30,8 +30,8 @@ struct GradientTile {
   std::int64_t plane_floats() const { return plane_blocks() * kLanes; }
 };
 
-// The tile with the least estimated time, of lists or of generated code. `rows`, of a group of the convolution, and
-// `columns` are those of the weights, `out_h` and `out_w` the output's.
+// The tile with the least estimated time, for lists or for generated code. `rows` (of a group of the convolution) and
+// `columns` are those of the weights; `out_h` and `out_w` are the sizes of the output.
 GradientTile choose_gradient_tile(const ConvGeometry& geometry, std::int64_t rows, std::int64_t columns, double density,
                                   std::int64_t out_h, std::int64_t out_w, bool generates);
 

@@ -1,8 +1,8 @@
 // Active weights in the order in which their gradients are summed.
 //
-// A chunk of rows meets slices of columns. In a slice, blocks of rows keep their sums in registers. As lists, rows are
-// sorted by their number of weights, as in SELL-C-sigma, so that all of a block have equally many. As generated code,
-// a block is rows with weights in the same columns, as far as there are such.
+// A chunk of rows is combined with slices of columns. In a slice, blocks of rows keep their sums in registers. For
+// lists, rows are sorted by their number of weights, as in SELL-C-sigma, so that the rows of a block have equally many.
+// For generated code, the rows of a block have weights in the same columns, as far as possible.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "base/thread_pool.h"
 #include "jit/generated_gradient.h"
 #include "simd/kernel_table.h"
-#include "train/gradient_tile.h"
+#include "train/weight_gradient/gradient_tile.h"
 #include "weights/sparse_weights.h"
 
 namespace sift::cpu {
@@ -29,7 +29,7 @@ struct GradientSlice {
   };
   static constexpr std::uint32_t kNoPlace = std::numeric_limits<std::uint32_t>::max();
 
-  // Of generated code; the next one's follows it in memory.
+  // A piece of generated code; the next one follows it in memory.
   struct Piece {
     std::span<const std::byte> code;
     std::uint32_t blocks;
@@ -41,7 +41,7 @@ struct GradientSlice {
   std::vector<GradientRun> runs;  // without pointers
   std::vector<std::uint32_t> offsets;
   std::vector<std::uint32_t> rows;
-  std::vector<std::uint32_t> places;  // of the sums, in their order; kNoPlace for fillers
+  std::vector<std::uint32_t> places;  // of the sums, in their order; kNoPlace for padding
 };
 
 struct GradientChunk {
@@ -51,12 +51,12 @@ struct GradientChunk {
 };
 
 struct PackedGradient {
-  std::vector<GradientChunk> chunks;         // group of the convolution after group; no slice is without weights
+  std::vector<GradientChunk> chunks;         // in the order of the convolution's groups; no slice is empty
   std::shared_ptr<const GradientCode> code;  // null for lists
 };
 
-// Of weights that are places of ChangingValues, on the threads of `pool`; as code if `generates`, which throws
-// CodeMemoryError where the system gives no memory for it.
+// Packs weights whose values are places of ChangingValues, on the threads of `pool`. With `generates` the result is
+// code; throws CodeMemoryError if the system refuses memory for it.
 PackedGradient pack_gradient(const SparseWeights& weights, std::int64_t groups, const GradientTile& tile,
                              const KernelTable& kernels, bool generates, ThreadPool& pool);
 

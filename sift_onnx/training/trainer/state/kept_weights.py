@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from sift_onnx.training import sparse
-from sift_onnx.training.trainer.best_state import BestState
-from sift_onnx.training.trainer.full_state import full_state, load_full_model
-from sift_onnx.training.trainer.weight_average import WeightAverage
+from sift_onnx.training.trainer.state.best_state import BestState
+from sift_onnx.training.trainer.state.full_state import full_state, load_full_model
+from sift_onnx.training.trainer.state.weight_average import WeightAverage
 
 __all__ = ["KeptWeights"]
 

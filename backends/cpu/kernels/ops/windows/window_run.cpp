@@ -1,10 +1,10 @@
-#include "ops/window_run.h"
+#include "ops/windows/window_run.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "base/cache.h"
-#include "ops/window_scratch.h"
+#include "ops/windows/window_scratch.h"
 
 namespace sift::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/window_op.h"
+#include "ops/windows/window_op.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/window_run.h"
-#include "ops/window_scratch.h"
+#include "ops/windows/window_run.h"
+#include "ops/windows/window_scratch.h"
 
 namespace sift::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/gradient_blocks.h"
+#include "train/weight_gradient/gradient_blocks.h"
 
 #include <algorithm>
 #include <bit>

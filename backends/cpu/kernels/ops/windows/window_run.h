@@ -1,4 +1,4 @@
-// Windows over channels: what a run of a WindowOp consists of.
+// One run of a WindowOp.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 #include "base/conv_geometry.h"
 #include "base/op.h"
-#include "ops/plane_masks.h"
-#include "ops/window_scratch.h"
+#include "ops/windows/plane_masks.h"
+#include "ops/windows/window_scratch.h"
 #include "simd/kernel_table.h"
 #include "weights/sparse_weights.h"
 
@@ -22,7 +22,7 @@ struct WindowLayer {
   const KernelTable& kernels;
   std::shared_ptr<const SparseWeights> weights{};  // of weighted sums: a row of [kh][kw] per channel
   std::vector<float> bias{};                       // [channels], or empty
-  bool count_padding = false;                      // of sums: divide by the whole window, padding included
+  bool count_padding = false;                      // for averages: divide by the whole window, including padding
 };
 
 // Planes [first, last) of all images, or of all groups of 16.
@@ -32,7 +32,7 @@ class WindowRun {
 
   void run_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   void run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-  // Of images in planes, where they lie.
+  // For images in planes, in place.
   void run_masked(const PlaneMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
 
  private:
@@ -43,7 +43,7 @@ class WindowRun {
     bool operator==(const Range&) const = default;
   };
 
-  // Neighbours along an axis whose windows are cut alike.
+  // A stretch of outputs along an axis whose windows are cut alike.
   struct Stretch {
     std::int64_t begin;
     std::int64_t end;
@@ -63,7 +63,7 @@ class WindowRun {
 
   WindowArgs start(std::size_t channel) const;
   float padding() const;
-  // Lists place(i, j) of all taps of a window; take_taps then finds those of a channel among them.
+  // Lists place(i, j) for all taps of a window; take_taps then selects those of a channel.
   template <typename Place>
   void list_window(Place place) const {
     std::vector<std::ptrdiff_t>& window = window_scratch().window;
@@ -79,7 +79,7 @@ class WindowRun {
   void add_taps(std::size_t channel, Range rows, Range cols, Place place) const;
   void cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   std::int64_t square_of(const WindowArgs& args) const;
-  // Of a plane that was copied with its padding, to rows `pitch` apart.
+  // For a plane that was copied with its padding, to rows `pitch` apart.
   void copied_plane(WindowArgs args, const float* plane, std::int64_t pitch, float* out) const;
 
   const WindowLayer& layer_;

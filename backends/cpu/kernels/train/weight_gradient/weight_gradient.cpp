@@ -1,4 +1,4 @@
-#include "train/weight_gradient.h"
+#include "train/weight_gradient/weight_gradient.h"
 
 #include <algorithm>
 #include <mutex>
@@ -8,9 +8,9 @@
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
-#include "train/gradient_copies.h"
-#include "train/gradient_packing.h"
-#include "train/gradient_tile.h"
+#include "train/weight_gradient/gradient_copies.h"
+#include "train/weight_gradient/gradient_packing.h"
+#include "train/weight_gradient/gradient_tile.h"
 #include "weights/changing_values.h"
 
 namespace sift::cpu {

@@ -95,9 +95,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except Exception as error:  # torch's unpickler raises whatever bytes make it raise
-        raise UsageError(f"{path} is no checkpoint, or is damaged; delete it to go on from an older one") from error
+        raise UsageError(f"{path} is not a checkpoint, or is damaged; delete it to go on from an older one") from error
     if not isinstance(state, dict) or state.get("version") != _VERSION:
-        raise UsageError(f"{path} is no checkpoint of this version")
+        raise UsageError(f"{path} is not a checkpoint of this version")
     return state
 
 

@@ -1,4 +1,4 @@
-// Which rows' weights are summed together, so that few operands are loaded.
+// Chooses the rows whose weights are summed together, so that few operands are loaded.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct GradientPiece {
   std::span<const float> places;  // of ChangingValues
 };
 
-// Orders pieces, which come with the longest first, into blocks for generated code; returns the pieces of each block.
-// All columns lie within `slice_columns` of the first one, `column_begin`.
+// Groups pieces, given with the longest first, into blocks for generated code; returns the pieces of each block. All
+// columns are within `slice_columns` of the first one, `column_begin`.
 std::vector<std::uint32_t> group_pieces(std::vector<GradientPiece>& pieces, std::uint32_t column_begin,
                                         std::uint32_t slice_columns);
 

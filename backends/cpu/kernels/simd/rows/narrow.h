@@ -1,9 +1,10 @@
-// Sparse rows times a panel whose blocks are 8 lanes: for images whose rows would leave half of 16 lanes without a
-// pixel.
+// Sparse rows times a panel with blocks of 8 lanes, for images whose rows would leave half of 16 lanes idle.
 #pragma once
 
 #include "simd/kernel_table.h"
-#include "simd/rows.h"
+#include "simd/rows/csr.h"
+#include "simd/rows/sell.h"
+#include "simd/rows/tile.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -18,7 +19,7 @@ template <int Blocks, bool TapsOverlap>
 struct NarrowTile {
   using V = NarrowVec;
   static constexpr int kFloats = Blocks * kNarrowBlock;
-  static constexpr int kRowBlocks = 1;  // lists are those of all of them
+  static constexpr int kRowBlocks = 1;  // lists are made for the whole tile
   static constexpr int kLanes = kNarrowBytes / 4;
   static constexpr int kVecs = kFloats / kLanes;
   static constexpr int kVecsPerBlock = kNarrowBlock / kLanes;
@@ -65,7 +66,7 @@ struct NarrowTile {
   }
 };
 
-// sell wherever the registers hold the sums of two: ends are foreseen more often, and there are fewer of them.
+// sell if the registers hold the sums of two rows: there are fewer ends of lists, and more of them are predicted.
 template <bool TapsOverlap, int Blocks = 1>
 SellRows narrow_sell_rows_of(int blocks) {
   using Sums = NarrowTile<Blocks, TapsOverlap>;

@@ -1,6 +1,6 @@
-// What a task of a weight gradient copies: operands of a slice to a panel, and gradients of a chunk's rows.
+// The copies that a task of a weight gradient makes: operands of a slice to a panel, and gradients of a chunk's rows.
 //
-// Copies are listed before they are made, so that what they read can be prefetched.
+// Copies are listed before they are made, so that their sources can be prefetched.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 #include "base/op.h"
 #include "base/prefetcher.h"
 #include "simd/kernel_table.h"
-#include "train/gradient_packing.h"
-#include "train/gradient_tile.h"
+#include "train/weight_gradient/gradient_packing.h"
+#include "train/weight_gradient/gradient_tile.h"
 
 namespace sift::cpu {
 
-// Output pixels of a tile that lie in the tensor.
+// The output pixels of a tile that are inside the tensor.
 struct TilePlace {
   std::int64_t group;
   std::int64_t y;
@@ -30,7 +30,7 @@ struct TilePlace {
 // All tiles of an output of this shape, in order.
 std::vector<TilePlace> places_of_tiles(const GradientTile& tile, const Shape& out);
 
-// Where the lines of a tile's pixels lie in a panel, and in the gradients of a row.
+// The positions of the lines of a tile's pixels in a panel, and in the gradients of a row.
 void list_lines(const GradientTile& tile, const TilePlace& place, const float* panel, const float* gradients,
                 std::vector<GradientLine>& lines);
 
@@ -41,14 +41,14 @@ struct Channels {
   std::int64_t first;
 };
 
-// Lists replace what is in `copies`.
+// The functions replace the content of `copies`.
 void list_operands(const ConvGeometry& geometry, const GradientTile& tile, const TilePlace& place,
                    std::span<const GradientSlice::Planes> planes, const Channels& x, float* panel,
                    std::vector<BlockCopy>& copies);
 void list_gradients(const GradientTile& tile, const TilePlace& place, std::int64_t rows, const Channels& dy, float* to,
                     std::vector<BlockCopy>& copies);
 
-// Prefetches what copies read, bit by bit.
+// Prefetches the sources of copies in portions.
 class CopyPrefetcher {
  public:
   CopyPrefetcher() = default;
@@ -56,7 +56,7 @@ class CopyPrefetcher {
     for (const BlockCopy& copy : copies) left_ += copy.from == nullptr ? 0 : copy.count;
   }
 
-  // The first of so many equal steps.
+  // The first of this many equal steps.
   void step(std::int64_t steps) {
     std::int64_t count = ceil_div(left_, steps);
     left_ -= count;

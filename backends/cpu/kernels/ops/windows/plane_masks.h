@@ -1,5 +1,5 @@
-// Which lanes of a plane's blocks find the operand of a tap within the plane: windows are then slid over the plane
-// where it lies.
+// Masks of the lanes of a plane's blocks whose operand, for a tap, is inside the plane. With them, windows are read
+// from the plane in place.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct PlaneMasks {
   // For windows that `fit`.
   PlaneMasks(const ConvGeometry& geometry, const Shape& in, const Shape& out);
 
-  // Whether there are as many columns of outputs as of the plane, and neighbours have neighbouring operands.
+  // Whether outputs have as many columns as the plane, and adjacent outputs have adjacent operands.
   static bool fit(const ConvGeometry& geometry, const Shape& in, const Shape& out);
 };
 

@@ -1,4 +1,4 @@
-#include "ops/plane_masks.h"
+#include "ops/windows/plane_masks.h"
 
 #include <algorithm>
 
