@@ -18,6 +18,7 @@ from sift_onnx.backends.base import (
     Profile,
     Program,
 )
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lower.lowered_model import ModelMetadata
 from sift_onnx.backends.cpu.lower.placements import ONNXRUNTIME
@@ -164,6 +165,13 @@ class CpuProgram(Program):
         The first run of a shape packs them; what they were packed from is given up after it.
         """
         return sum(part.weight_bytes for part in self.parts if isinstance(part, RegionProgram))
+
+    def release_idle(self) -> None:
+        """See :meth:`Program.release_idle`."""
+        region = next((part for part in self.parts if isinstance(part, RegionProgram)), None)
+        if region is not None:
+            region.release_idle()
+            _kernels.trim_memory()
 
     @property
     def peak_gflops(self) -> float:

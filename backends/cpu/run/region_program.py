@@ -174,6 +174,11 @@ class RegionProgram:
         with self._lock:
             return self._operators.weight_bytes
 
+    def release_idle(self) -> None:
+        """Give scratch memory and memory of dropped results back, that of regions beside this one included."""
+        self._arrays.release_idle()
+        self._workspace.release_idle()
+
     def flops(self, step: int, shape: Shape) -> float:
         """Operations on active weights for an operand of ``shape``; 0 for steps without weights."""
         return active_flops(self.region.steps[step].spec, shape)

@@ -212,8 +212,10 @@ void PackedRows::describe(PackedRowsArgs& args) const {
   args.group_columns = scales_.group_columns;
   args.groups = groups_;
   args.sums = sums_.data();
-  const auto word_bytes = static_cast<double>(values_.size()) / static_cast<double>(rows_ * words_);
+  const auto all_bytes = static_cast<double>(values_.size() - kValuePadding);
+  const double word_bytes = all_bytes / static_cast<double>(rows_ * words_);
   args.lines_per_word = static_cast<std::int64_t>(std::ceil(word_bytes / 64.0));
+  args.lines_per_block = static_cast<std::int64_t>(std::ceil(static_cast<double>(kLineWords) * word_bytes / 64.0));
 }
 
 void PackedRows::describe(std::int64_t row, ListArgs& args) const {
