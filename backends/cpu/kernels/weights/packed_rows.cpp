@@ -189,6 +189,13 @@ void PackedRows::cut(const SparseWeights& weights) {
   if (chunks_.back() != rows_) chunks_.push_back(rows_);
 }
 
+std::int64_t PackedRows::nnz_of(std::int64_t begin, std::int64_t end) const {
+  if (!is_list()) return static_cast<std::int64_t>((starts_[index(end)] - starts_[index(begin)]) / bytes_of(type_));
+  std::int64_t sum = 0;
+  for (const Slice& slice : slices_) sum += slice.starts[index(end)] - slice.starts[index(begin)];
+  return sum;
+}
+
 const char* PackedRows::form() const { return is_list() ? "list" : masks_.empty() ? "dense" : "bitmap"; }
 
 std::int64_t PackedRows::bytes() const {

@@ -59,6 +59,9 @@ class PackedRows {
     return static_cast<double>(nnz_) / (static_cast<double>(rows_) * static_cast<double>(columns_));
   }
 
+  // Active weights of rows [begin, end).
+  std::int64_t nnz_of(std::int64_t begin, std::int64_t end) const;
+
   bool is_list() const { return !slices_.empty(); }
   const std::vector<Slice>& slices() const { return slices_; }
 
