@@ -189,7 +189,7 @@ class Decoder:
             chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
             del logits
             row = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
-            has_ended |= np.isin(chosen, list(ends))
+            has_ended |= [token in ends for token in chosen.tolist()]
             yield row if is_batch else row[0]
             if has_ended.all():
                 return

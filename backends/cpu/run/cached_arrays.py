@@ -6,7 +6,8 @@ new tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from sift_onnx.backends.lowering.dims import bound
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart
 from sift_onnx.errors import UsageError
 
-__all__ = ["CacheArrays", "SharedArrays", "cache_arrays", "prepared_rows"]
+__all__ = ["CacheArrays", "SharedArrays", "cache_arrays", "look_ups", "prepared_rows"]
 
 Array = npt.NDArray[Any]
 # Past keys and values, those after the run, the tokens of each sequence's past and those that count, the mask.
@@ -25,9 +26,23 @@ CacheArrays = tuple[Array, Array, Array | None, Array | None, Array | None, Arra
 _Lengths = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]
 
 
-def prepared_rows(
-    rows: Sequence[PreparedRows], values: Mapping[str, Array], sizes: Mapping[str, int]
-) -> dict[str, Array]:
+@dataclass(frozen=True)
+class _LookUp:
+    """What several steps look up in one table."""
+
+    first: PreparedRows
+    outputs: tuple[str, ...]
+
+
+def look_ups(rows: Iterable[PreparedRows]) -> tuple[_LookUp, ...]:
+    """``rows`` without those that are alike: layers share their tables, which the file stores once."""
+    alike: dict[tuple[str, ...], list[PreparedRows]] = {}
+    for one in rows:
+        alike.setdefault((one.spec.name, one.spec.kind, *one.inputs), []).append(one)
+    return tuple(_LookUp(group[0], tuple(one.output for one in group)) for group in alike.values())
+
+
+def prepared_rows(rows: Sequence[_LookUp], values: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
     """Rows of tables by the names that the region has for them.
 
     Args:
@@ -39,16 +54,10 @@ def prepared_rows(
         UsageError: a position is beyond its table.
     """
     places: dict[tuple[Any, ...], Array] = {}
-    looked: dict[tuple[Any, ...], Array] = {}
     found: dict[str, Array] = {}
-    for one in rows:
-        spec = one.spec
+    for alike in rows:
+        one, spec = alike.first, alike.first.spec
         where = (spec.kind, *one.inputs)
-        # Layers share their tables, which the file stores once.
-        key = (*where, spec.name)
-        if key in looked:
-            found[one.output] = looked[key]
-            continue
         if where not in places:
             places[where] = _places(one, values, sizes)
         index = places[where]
@@ -56,8 +65,7 @@ def prepared_rows(
         if lowest < 0 or highest >= len(spec.table):
             beyond = lowest if lowest < 0 else highest
             raise UsageError(f"{one.inputs[0]!r} asks for position {beyond}; the model has {len(spec.table)}")
-        looked[key] = spec.table[index]
-        found[one.output] = looked[key]
+        found.update(dict.fromkeys(alike.outputs, spec.table[index]))
     return found
 
 

@@ -47,8 +47,8 @@ class Slabs {
   // False if they are from elsewhere.
   bool give_back(const void* at, std::size_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
-    const auto own = std::ranges::find_if(
-        slabs_, [&](const auto& slab) { return offset_in(*slab, at) < slab->range.size(); });
+    const auto own =
+        std::ranges::find_if(slabs_, [&](const auto& slab) { return offset_in(*slab, at) < slab->range.size(); });
     if (own == slabs_.end()) return false;
     Slab& slab = **own;
     const AddressPieces::Piece free = slab.pieces.give_back(offset_in(slab, at), round_up(bytes, kLine));

@@ -1,7 +1,7 @@
 // Memory for weights that are read from the beginning to the end in each run, and stay as long as their model.
 //
-// Those of a layer may be less than a large page, and with small ones as many addresses are looked up as fit no table of
-// the processor. So weights of all layers lie next to each other in large pages, where the system has them.
+// Those of a layer may be less than a large page, and with small ones as many addresses are looked up as fit no table
+// of the processor. So weights of all layers lie next to each other in large pages, where the system has them.
 #pragma once
 
 #include <cstddef>

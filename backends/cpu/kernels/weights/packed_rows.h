@@ -95,8 +95,8 @@ class PackedRows {
   PackedScales scales_;
   std::vector<std::uint64_t, LargePageAllocator<std::uint64_t>> masks_;  // [rows][words]; empty if all are active
   std::vector<std::byte, LargePageAllocator<std::byte>> values_;         // with kValuePadding bytes behind
-  std::vector<std::size_t> starts_;                                 // [rows + 1]
-  std::vector<std::int32_t> sums_;                                  // of int8: of each row's values
+  std::vector<std::size_t> starts_;                                      // [rows + 1]
+  std::vector<std::int32_t> sums_;                                       // of int8: of each row's values
   std::vector<Slice> slices_;
   std::vector<std::int64_t> chunks_;
 };

@@ -119,8 +119,7 @@ template <int Limbs, bool Masked>
     parts[limb] = _mm256_mul_pd(_mm256_cvtepi32_pd(sums_of(sums[limb])), unit);
   }
   const __m256d all = _mm256_add_pd(_mm256_add_pd(parts[0], parts[1]), _mm256_add_pd(parts[2], parts[3]));
-  const __m256d of_values =
-      _mm256_cvtepi32_pd(_mm_loadu_si128(reinterpret_cast<const __m128i*>(args.sums + row)));
+  const __m256d of_values = _mm256_cvtepi32_pd(_mm_loadu_si128(reinterpret_cast<const __m128i*>(args.sums + row)));
   const __m256d whole = _mm256_sub_pd(all, _mm256_mul_pd(_mm256_set1_pd(kFixedUnit<Limbs>), of_values));
   const __m128 products = _mm256_cvtpd_ps(_mm256_mul_pd(whole, _mm256_set1_pd(x_scale)));
   const __m128 scales = args.scales == nullptr ? _mm_set1_ps(1.0F) : _mm_loadu_ps(args.scales + row);

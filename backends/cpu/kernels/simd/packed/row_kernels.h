@@ -51,10 +51,10 @@ struct PackedRowsArgs {
   const std::byte* values;     // of the active columns, row by row; kValuePadding bytes more may be read
   const std::size_t* starts;   // [rows + 1], bytes at which a row's values begin
   std::int64_t words;
-  const float* scales;          // [rows], or [rows][groups]; null: 1
-  std::int64_t group_columns;   // of a scale; 0: all columns
-  std::int64_t groups;          // of a row
-  const std::int32_t* sums;     // of int8: [rows], of a row's values
+  const float* scales;           // [rows], or [rows][groups]; null: 1
+  std::int64_t group_columns;    // of a scale; 0: all columns
+  std::int64_t groups;           // of a row
+  const std::int32_t* sums;      // of int8: [rows], of a row's values
   std::int64_t lines_per_word;   // lines of 64 bytes that a word's values take
   std::int64_t lines_per_block;  // the same of the words whose masks are a line
   OperandForm form;
