@@ -42,10 +42,7 @@ class _Expected:
         for axis, size in self.sizes:
             if shape[axis] != size:
                 return False
-        for axis, symbol in self.symbols:
-            if known.setdefault(symbol, shape[axis]) != shape[axis]:
-                return False
-        return True
+        return all(known.setdefault(symbol, shape[axis]) == shape[axis] for axis, symbol in self.symbols)
 
 
 class InputCheck:
