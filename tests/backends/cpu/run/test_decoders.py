@@ -28,6 +28,7 @@ from decoder_nets import (
 )
 from sparse_nets import ONE_THREAD, assert_same_as_onnxruntime
 
+from sift_onnx.backends.base import Program
 from sift_onnx.backends.cpu.run import region_program
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
@@ -63,7 +64,7 @@ def program_of(spelling: str) -> CpuProgram:
     return _PROGRAMS[spelling]
 
 
-class Compared:
+class Compared(Program):
     """A program whose every run is one of onnxruntime's as well."""
 
     threads = 1
@@ -169,7 +170,7 @@ def test_what_is_new_is_written_where_the_past_lies(spelling: str) -> None:
 def test_a_step_of_the_decoder_copies_no_cache() -> None:
     program, places = program_of("llama"), []
 
-    class Watched:
+    class Watched(Program):
         threads, caches = 1, program.caches
 
         def run(self, feeds, into):

@@ -41,7 +41,7 @@ void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int
         const std::byte* const own = operands + i * x_bytes;
 #pragma GCC unroll 4
         for (int limb = 0; limb < Limbs; ++limb) {
-          sums[i][limb] = _mm512_dpbusd_epi32(sums[i][limb], _mm512_load_si512(own + 64 * limb), weights);
+          add_products(sums[i][limb], _mm512_load_si512(own + 64 * limb), weights);
         }
       }
     });
@@ -60,11 +60,6 @@ void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int
 // Rows of weights that one row of x is multiplied by together: they share what is loaded of it, and the ends of four
 // rows, which are sums of lanes, take hardly longer than the end of one.
 inline constexpr std::int64_t kFixedTogether = 4;
-
-// _mm512_dpbusd_epi32: of sums that it returns, compilers copy each in every turn of a loop.
-[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i bytes, __m512i weights) {
-  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(weights));
-}
 
 // Where values are asked for lies behind all of the rows that are multiplied together.
 [[gnu::always_inline]] inline std::ptrdiff_t values_ahead(const PackedRowsArgs& args, std::int64_t row) {
