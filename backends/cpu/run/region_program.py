@@ -96,12 +96,13 @@ class RegionProgram:
             times: to which the time of each operator is added.
             into: arrays for the caches, by name, which may hold the past already.
         """
+        shared = SharedArrays()
         if self._look_ups:
-            values = {**values, **prepared_rows(self._look_ups, values, self._sizes_of(values))}
+            values = {**values, **prepared_rows(self._look_ups, values, self._sizes_of(values), shared)}
         inputs = [_as_kernels_read(values[name] if array is None else array) for name, array in self._reads]
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
-        caches = self._caches(values, prepared, into) if self.region.caches else []
+        caches = self._caches(values, prepared, into, shared) if self.region.caches else []
         try:
             self._run(prepared, inputs, outputs, caches, times)
         except ValueError as error:
@@ -143,9 +144,9 @@ class RegionProgram:
             for array, is_shared in zip((*inputs, *outputs), shared, strict=True)
         ]
 
-    def _caches(self, values: Mapping[str, Array], prepared: Prepared, into: Mapping[str, Array]) -> list[CacheArrays]:
-        shared = SharedArrays()
-
+    def _caches(
+        self, values: Mapping[str, Array], prepared: Prepared, into: Mapping[str, Array], shared: SharedArrays
+    ) -> list[CacheArrays]:
         def new_array(sizes: tuple[int, ...]) -> Array:
             return self._output(sizes, DType.FLOAT32)
 
