@@ -144,6 +144,9 @@ class Program(ABC):
         """How long a run takes on a machine that is simulated, in milliseconds; None where runs are to be timed."""
         return None
 
+    def release_idle(self) -> None:  # noqa: B027
+        """Give memory back that runs keep for the next ones: those to come need less of it."""
+
     def __reduce__(self) -> str | tuple[Any, ...]:
         refuse_copies(f"a program ({type(self).__name__})")
 

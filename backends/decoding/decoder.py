@@ -180,12 +180,16 @@ class Decoder:
         has_ended = np.zeros(len(prompts), bool)
         last = lengths - 1
         for count in range(new):
+            if count == 1 and progress.width > 1:
+                # Logits of a whole prompt are many times those of a token.
+                self._program.release_idle()
             logits = self._step(tokens, cache, progress, given)
             rows = np.full(len(prompts), logits.shape[1] - 1) if count or self._pads_left else last
             rows = np.minimum(rows, logits.shape[1] - 1)
             chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
+            del logits
             row = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
-            has_ended |= np.isin(chosen, list(ends))
+            has_ended |= [token in ends for token in chosen.tolist()]
             yield row if is_batch else row[0]
             if has_ended.all():
                 return

@@ -111,6 +111,7 @@ def open_model(
     if opener.constant_bytes >= _LARGE_BYTES:
         # The graph is full of cycles and may hold the whole file: it would stay until Python happens to look.
         gc.collect()
+        _kernels.trim_memory()
     return opened
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,12 @@ from sift_onnx.backends.base import (
     Profile,
     Program,
 )
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lower.lowered_model import ModelMetadata
 from sift_onnx.backends.cpu.lower.placements import ONNXRUNTIME
 from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
+from sift_onnx.backends.cpu.run.input_checks import InputCheck
 from sift_onnx.backends.cpu.run.opening import open_model
 from sift_onnx.backends.cpu.run.parts import PartProgram, PartTime
 from sift_onnx.backends.cpu.run.peak import Peak
@@ -31,8 +33,7 @@ from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trials import Route, placed
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
-from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
-from sift_onnx.shapes.tensor_specs import TensorSpec
+from sift_onnx.shapes.random_inputs import random_feeds
 
 __all__ = ["CpuBackend", "CpuProgram", "ModelMetadata"]
 
@@ -40,8 +41,9 @@ Array = npt.NDArray[Any]
 _NOTHING: Mapping[str, Array] = {}
 _PROFILED_RUNS = 10
 _LARGE_BYTES = 32 << 20
-# Requests whose names, shapes and types have been checked, and are not looked at again.
-_KNOWN = 64
+# Requests whose names, shapes and types have been checked, and are not looked at again: of as many inputs at most.
+# Those with more are decoders' steps, whose caches have another length each time.
+_KNOWN, _FEW = 64, 8
 
 
 class CpuBackend(Backend):
@@ -99,6 +101,7 @@ class CpuProgram(Program):
         self.metadata, self.inputs, self.outputs = opened.metadata, opened.inputs, opened.outputs
         self._parts, self._trials = opened.parts, opened.trials
         self._latest = Route(self._parts)
+        self._check = InputCheck(self.inputs)
         self._known: dict[tuple[Any, ...], Route] = {}
 
     def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] | None = None) -> dict[str, Array]:
@@ -110,15 +113,18 @@ class CpuProgram(Program):
                 memory that the past is in: then only what is new is written. What is returned says which were used.
         """
         request: tuple[Any, ...] = ()
-        for name, array in feeds.items():
-            request += (name, array.shape, array.dtype)
+        is_kept = len(feeds) <= _FEW
+        if is_kept:
+            for name, array in feeds.items():
+                request += (name, array.shape, array.dtype)
         route = self._known.get(request)
         if route is None:
-            _check(self.inputs, feeds)
+            self._check(feeds)
             route, outputs = self._route(feeds, into or {})
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            self._known[request] = route
+            if is_kept:
+                if len(self._known) >= _KNOWN:
+                    self._known.clear()
+                self._known[request] = route
             if outputs is not None:
                 return outputs
         self._latest = route
@@ -133,7 +139,7 @@ class CpuProgram(Program):
 
     def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
         """As :meth:`run`, and how long each part took, and each step of the regions."""
-        _check(self.inputs, feeds)
+        self._check(feeds)
         return self._route(feeds)[0].way.run_timed(feeds)
 
     @property
@@ -165,6 +171,13 @@ class CpuProgram(Program):
         """
         return sum(part.weight_bytes for part in self.parts if isinstance(part, RegionProgram))
 
+    def release_idle(self) -> None:
+        """See :meth:`Program.release_idle`."""
+        region = next((part for part in self.parts if isinstance(part, RegionProgram)), None)
+        if region is not None:
+            region.release_idle()
+            _kernels.trim_memory()
+
     @property
     def peak_gflops(self) -> float:
         """Multiply-adds per second of all threads, twice, in 10**9; the best measured so far, in profiles too."""
@@ -174,7 +187,7 @@ class CpuProgram(Program):
         """See :meth:`Program.profile`. Nodes that were fused appear under the name of the first one."""
         if feeds is None:
             feeds = random_feeds(self.inputs, self._options.batch, self._options.input_shapes)
-        _check(self.inputs, feeds)
+        self._check(feeds)
         way = self._route(feeds)[0].way
         reasons = {placement.name: placement.reason for placement in self.placements}
         nodes: list[NodeProfile] = []
@@ -186,22 +199,3 @@ class CpuProgram(Program):
                 reason = reasons.get(node.name, "a node of onnxruntime, after its own fusions")
                 nodes.append(NodeProfile(node.name, node.op, ONNXRUNTIME, reason, node.ms))
         return Profile(with_shares(nodes, self._peak), _PROFILED_RUNS)
-
-
-def _check(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
-    """Also that axes of one name have one size: the lowering relies on it.
-
-    Raises:
-        UsageError: see :func:`check_feeds`, or two sizes contradict each other.
-    """
-    check_feeds(inputs, feeds)
-    sizes: dict[str, tuple[int, str]] = {}
-    for spec in inputs:
-        for axis, (name, size) in enumerate(zip(spec.extents, feeds[spec.name].shape, strict=False)):
-            if not isinstance(name, str):
-                continue
-            known, where = sizes.setdefault(name, (size, spec.name))
-            if known != size:
-                raise UsageError(
-                    f"input {spec.name!r} has {size} along axis {axis}, but {name!r} is {known} in input {where!r}"
-                )

@@ -11,6 +11,8 @@ class AddressRange {
 
   // Reserves as many bytes as the machine has memory, or as many as the process may still reserve; none if that fails.
   AddressRange();
+  // `bytes`, or none where that fails.
+  explicit AddressRange(std::size_t bytes);
   ~AddressRange();
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
@@ -22,6 +24,8 @@ class AddressRange {
   std::size_t drop(std::size_t from, std::size_t to) const;
 
  private:
+  bool reserve(std::size_t bytes);
+
   void* mapped_ = nullptr;
   std::size_t mapped_size_ = 0;
   char* begin_ = nullptr;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 
+#include "base/address_pieces.h"
 #include "base/address_range.h"
 #include "base/fork_safe_mutex.h"
 
@@ -25,20 +25,18 @@ class ArrayPool {
   void give_back(Block block) noexcept;
 
   std::size_t idle() const;  // floats that were freed and are kept
+  // Memory behind the last array that is in use goes back to the system.
+  void release_idle();
 
  private:
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kMostSurplus = 8;  // up to 1/8 of the arrays in use, for pieces that do not fit
 
-  std::size_t place(std::size_t bytes);
   void drop_surplus();
-
-  using Pieces = std::map<std::size_t, std::size_t>;  // offset: bytes
 
   mutable ForkSafeMutex mutex_;
   AddressRange range_;
-  Pieces free_;              // no two are neighbours, and none ends at end_
-  std::size_t end_ = 0;      // of the last array
+  AddressPieces pieces_{range_.size()};
   std::size_t written_ = 0;  // beyond it no page has memory
   std::size_t out_ = 0;
   std::size_t most_out_ = 0;

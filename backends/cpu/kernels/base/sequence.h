@@ -32,6 +32,8 @@ class Workspace {
   };
 
   Loan borrow();
+  // Frees what is not lent.
+  void release_idle();
 
  private:
   ForkSafeMutex mutex_;
