@@ -40,6 +40,7 @@ _RULES.add_table({
     **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), normalization.rms_normalization),
     "InstanceNormalization": normalization.instance_normalization,
     "GroupNormalization": normalization.group_normalization,
+    **dict.fromkeys(("Softmax", "LogSoftmax"), normalization.softmax),
     "MatMul": matrix.matmul,
     "Gemm": matrix.gemm,
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
