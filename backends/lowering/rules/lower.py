@@ -11,6 +11,7 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import (
     convolution,
     decoding,
+    einsum,
     elementwise,
     matrix,
     moving,
@@ -42,6 +43,7 @@ _RULES.add_table({
     "GroupNormalization": normalization.group_normalization,
     **dict.fromkeys(("Softmax", "LogSoftmax"), normalization.softmax),
     "MatMul": matrix.matmul,
+    "Einsum": einsum.einsum,
     "Gemm": matrix.gemm,
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
     **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu", "Abs"), elementwise.activation),
@@ -53,6 +55,7 @@ _RULES.add_table({
     "GlobalAveragePool": pooling.global_average_pool,
     "GlobalMaxPool": pooling.global_max_pool,
     "ReduceMean": pooling.reduce_mean,
+    "ReduceSum": pooling.reduce_sum,
     "ReduceMax": pooling.reduce_max,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent.recurrent_layer),
     "Transpose": moving.transpose,
