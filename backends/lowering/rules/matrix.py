@@ -18,12 +18,34 @@ from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 __all__ = ["gemm", "matmul"]
 
 
-def matmul(node: NodeView) -> Step:
-    """X @ W, the rows of x being all of its axes but the last; or the product of two values that are computed."""
+def matmul(node: NodeView) -> Step | tuple[Step, ...]:
+    """X @ W, the rows of x being all of its axes but the last; W @ x; or x @ y of two values that are computed."""
+    if node.constant(0) is not None and _is_computed(node, 1):
+        return _weights_first(node)
     node.operand(0, "rows")
     if _is_computed(node, 1):
         return _product(node, (node.input(0), node.input(1)), (node.dims(0), node.dims(1)), 1.0)
     return node.step(Matmul(_weights(node, transposed=True), None), "rows")
+
+
+def _weights_first(node: NodeView) -> tuple[Step, ...]:
+    """W @ x, of which the transpose is x^T @ W^T."""
+    stored, dims = node.constant(0), node.dims(1)
+    assert stored is not None
+    shape = tuple(int(size) for size in stored.shape)
+    view = node.operand(1, "rows")
+    if len(shape) != 2 or 0 in shape:
+        raise NotLowered(f"the first operand {node.input(0)!r} is no matrix, but {list(shape)}")
+    if dims[-2] != shape[1]:
+        raise NotLowered(f"the matrix takes {shape[1]} rows of the second operand, which has {dims[-2]}")
+    weights = WeightMatrix(stored, *shape)
+    check_weights(node, weights)
+    turn = Transposed((*range(len(dims) - 2), len(dims) - 1, len(dims) - 2))
+    names = (node.input(1), f"{node.output}/turned", f"{node.output}/product", node.output)
+    return tuple(
+        Step(spec, (names[i],), names[i + 1], view, "rows", (node.index,))
+        for i, spec in enumerate((turn, Matmul(weights, None), turn))
+    )
 
 
 def gemm(node: NodeView) -> Step | tuple[Step, ...]:

@@ -147,12 +147,36 @@ def padded_tokens(net: SparseNet) -> str:
     return net.dense(x, WIDTH + 2, 6)
 
 
+def weights_on_the_left(net: SparseNet) -> str:
+    return net.dense(net.op("MatMul", net.weight(9, TOKENS, fan_in=TOKENS), net.op("Relu", tokens(net))), WIDTH, 6)
+
+
+def sums_of_tokens(net: SparseNet) -> str:
+    x = net.op("Relu", tokens(net))
+    return net.dense(net.op("Div", net.op("ReduceSum", x, integers(net, 1), keepdims=0), net.constant(3.0)), WIDTH, 6)
+
+
+def named_axes(net: SparseNet) -> str:
+    """Attention between channels by Einsum, with layers of weights of three axes before and behind it, as Keras does."""
+    x = tokens(net)
+    q, k, v = (net.op("Einsum", x, net.weight(WIDTH, HEADS, DEPTH), equation="btc,chd->bthd") for _ in range(3))
+    scores = net.op("Softmax", net.op("Einsum", q, k, equation="bthd,bthe->bhde"), axis=-1)
+    x = net.op("Einsum", scores, v, equation="bhde,bthe->bthd")
+    return str(net.op("Einsum", x, net.weight(HEADS, DEPTH, 6, fan_in=WIDTH), equation="bthd,hdo->bto"))
+
+
+def outer_products(net: SparseNet) -> str:
+    x = net.op("Relu", net.op("ReduceMean", tokens(net), integers(net, 1), keepdims=0))
+    x = net.op("Einsum", x, net.dense(x, WIDTH, 3), equation="bi,bj->bij")
+    return net.dense(net.op("Flatten", x), 3 * WIDTH, 6)
+
+
 NETS: dict[str, Callable[[SparseNet], str]] = {
     make.__name__.replace("_", " "): make
     for make in (
         linear_attention, channel_attention, attention_with_weights_that_leave, gram_matrix, interactions,
         similarities, turned_first, one_row, windows, bilinear_pooling, shares, probabilities, logarithms,
-        classes_of_pixels, padded_tokens,
+        classes_of_pixels, padded_tokens, weights_on_the_left, sums_of_tokens, named_axes, outer_products,
     )
 }  # fmt: skip
 
