@@ -157,7 +157,7 @@ def sums_of_tokens(net: SparseNet) -> str:
 
 
 def named_axes(net: SparseNet) -> str:
-    """Attention between channels by Einsum, with layers of weights of three axes before and behind it, as Keras does."""
+    """Attention between channels by Einsum, between layers whose weights have three axes, as Keras writes it."""
     x = tokens(net)
     q, k, v = (net.op("Einsum", x, net.weight(WIDTH, HEADS, DEPTH), equation="btc,chd->bthd") for _ in range(3))
     scores = net.op("Softmax", net.op("Einsum", q, k, equation="bthd,bthe->bhde"), axis=-1)
