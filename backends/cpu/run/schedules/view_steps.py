@@ -152,7 +152,8 @@ def _as_images(values: Values, view: PlacedView, images: int, step: Step) -> Pla
     if not images or view.stored.layout != "planes" or view.dims[0] != 1:
         return view
     repeated = view.repeated((images, *view.dims[1:]))
-    return PlacedView.of(values.copies.tensor(repeated, "image", "images16", step.dtype), repeated.dims)
+    as_image = replace(repeated, axes=(*repeated.axes, *((),) * (4 - len(repeated.axes))))
+    return PlacedView.of(values.copies.tensor(as_image, "image", "images16", step.dtype), repeated.dims)
 
 
 def _is_simple(axes: Sequence[Axis]) -> bool:
