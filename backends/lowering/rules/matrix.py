@@ -108,15 +108,16 @@ def _gemm_of_two(node: NodeView, turned: Sequence[bool], alpha: float, beta: flo
 
 
 def _is_computed(node: NodeView, position: int) -> bool:
-    """Whether an operand differs from run to run."""
+    """Whether an operand differs from run to run, and is not made of integers."""
     name = node.input(position)
-    return name not in node.graph.constants and name not in node.graph.derived
+    is_known = name in node.graph.constants or name in node.graph.derived
+    return not is_known and not node.is_dequantized(position)
 
 
 def _product(node: NodeView, names: tuple[str, str], dims: tuple[Dims, Dims], scale: float) -> Step:
     """The product of two values that are computed."""
     node.operand(1, "rows")
-    if any(node.is_dequantized(position) for position in range(2)):
+    if node.is_dequantized(0):
         raise NotLowered("its operands are quantized; the kernels multiply two of them in attention only")
     depth, other = dims[0][-1], dims[1][-2]
     if depth != other and isinstance(depth, int) and isinstance(other, int):

@@ -52,7 +52,7 @@ def _multiply(values: Values, index: int, step: Step, spec: BatchedMatmul, views
     if len(sizes) > _MOST_LOOPS:
         return False
     (rows, depth), (columns, _) = (view.dims[-2:] for view in views)
-    is_turned = not own[0].images and _cost(rows, columns, own[0]) < _cost(columns, rows, own[1])
+    is_turned = _is_turned(own, rows, columns)
     order = (1, 0) if is_turned else (0, 1)
     matrices = [operand(views[i], [*(strides[i] if strides else ()), *map(_stride, own[i].axes[-2:])]) for i in order]
     op = _kernels.BatchedMatmul(
@@ -71,6 +71,13 @@ def _multiply(values: Values, index: int, step: Step, spec: BatchedMatmul, views
 
 def _is_matrix(view: ImageView, has_batch: bool) -> bool:
     return (has_batch or not view.images) and all(len(joined(axis)) <= 1 for axis in view.axes[-2:])
+
+
+def _is_turned(views: Sequence[ImageView], rows: int, columns: int) -> bool:
+    """Whether rows of the result are adjacent, not columns: what takes less, or else as x has them in memory."""
+    of_rows, of_depth = map(_stride, views[0].axes[-2:])
+    costs = (_cost(rows, columns, views[0]), _cost(columns, rows, views[1])) if not views[0].images else (0, 0)
+    return costs[0] < costs[1] or (costs[0] == costs[1] and 0 < of_rows < of_depth)
 
 
 def _cost(lanes: int, broadcast: int, view: ImageView) -> int:
