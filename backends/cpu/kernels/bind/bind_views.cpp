@@ -74,21 +74,24 @@ void init_view_arithmetic(ViewArithmetic* self, const std::string& kind, const S
 
 void bind_views(nb::module_& module) {
   nb::class_<BatchedMatmul, Op>(module, "BatchedMatmul", "scale * left right^T, for each of a batch of matrices.")
-      .def("__init__", &init_batched_matmul, nb::kw_only(), "batch"_a, "rows"_a, "columns"_a, "depth"_a, "left"_a,
-           "right"_a, "scale"_a = 1.0F, "layout"_a = "planes", "isa"_a = "",
-           "Input and second operand hold `left`, [*batch, rows, depth], and `right`, [*batch, columns, depth]. Each is "
-           "(shape of the tensor, floats in front of the first value, floats from one position of each axis to the "
-           "next), counted in planes; in images16 of one image, as every image has it. The result is [*batch, rows, "
-           "columns], as the channels of one image, or of each.");
+      .def(
+          "__init__", &init_batched_matmul, nb::kw_only(), "batch"_a, "rows"_a, "columns"_a, "depth"_a, "left"_a,
+          "right"_a, "scale"_a = 1.0F, "layout"_a = "planes", "isa"_a = "",
+          "Input and second operand hold `left`, [*batch, rows, depth], and `right`, [*batch, columns, depth]. Each is "
+          "(shape of the tensor, floats in front of the first value, floats from one position of each axis to the "
+          "next), counted in planes; in images16 of one image, as every image has it. The result is [*batch, rows, "
+          "columns], as the channels of one image, or of each.");
 
   nb::class_<ViewArithmetic, Op>(module, "ViewArithmetic", "activation(left op right) of values where they lie.")
-      .def("__init__", &init_view_arithmetic, "kind"_a, nb::kw_only(), "sizes"_a, "left"_a, "right"_a = nb::none(),
-           "out"_a = nb::none(), "scale"_a = 1.0F, "shift"_a = 0.0F, "activation"_a = kNoActivation,
-           "layout"_a = "planes", "isa"_a = "",
-           "`kind` is 'first', 'add', 'subtract', 'multiply' or 'divide'; for 'first', `left` is scaled and shifted. Input and second operand hold `left` and "
-           "`right`, arrays of `sizes`, which are given as those of BatchedMatmul. The result is an array of `sizes` in "
-           "order, as the channels of one image, or of each; or it is written to where `out` says, and the rest of that "
-           "tensor is left as it is.");
+      .def(
+          "__init__", &init_view_arithmetic, "kind"_a, nb::kw_only(), "sizes"_a, "left"_a, "right"_a = nb::none(),
+          "out"_a = nb::none(), "scale"_a = 1.0F, "shift"_a = 0.0F, "activation"_a = kNoActivation,
+          "layout"_a = "planes", "isa"_a = "",
+          "`kind` is 'first', 'add', 'subtract', 'multiply' or 'divide'; for 'first', `left` is scaled and shifted. "
+          "Input and second operand hold `left` and "
+          "`right`, arrays of `sizes`, which are given as those of BatchedMatmul. The result is an array of `sizes` in "
+          "order, as the channels of one image, or of each; or it is written to where `out` says, and the rest of that "
+          "tensor is left as it is.");
 
   nb::class_<Softmax, Op>(module, "Softmax", "Softmax over the channels of each row, or pixel of an image.")
       .def(
@@ -96,8 +99,7 @@ void bind_views(nb::module_& module) {
           [](Softmax* self, bool is_log, const std::string& layout, const std::string& isa) {
             new (self) Softmax(is_log, named(kLayouts, layout, "layout"), kernels_of(isa));
           },
-          nb::kw_only(), "is_log"_a = false, "layout"_a = "images16", "isa"_a = "",
-          "With `is_log`, its logarithm.");
+          nb::kw_only(), "is_log"_a = false, "layout"_a = "images16", "isa"_a = "", "With `is_log`, its logarithm.");
 }
 
 }  // namespace sift::cpu

@@ -102,8 +102,8 @@ bool ViewArithmetic::is_in_order(const TensorView& view) const {
 
 Shape ViewArithmetic::output_shape(const Shape& in) const {
   if (in != options_.left.shape) throw std::invalid_argument("view arithmetic: it is for an input of another shape");
-  const Shape out = options_.out ? options_.out->shape
-                                 : Shape{options_.layout == Layout::nchw_n16 ? in.n : 1, count_, 1, 1};
+  const Shape out =
+      options_.out ? options_.out->shape : Shape{options_.layout == Layout::nchw_n16 ? in.n : 1, count_, 1, 1};
   element_count(out, options_.layout);
   return out;
 }

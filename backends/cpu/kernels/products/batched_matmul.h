@@ -38,8 +38,8 @@ class BatchedMatmul final : public Op {
 
  private:
   struct Operand {
-    const float* first;        // of the matrix
-    std::int64_t stride;       // floats from one row or column to the next
+    const float* first;   // of the matrix
+    std::int64_t stride;  // floats from one row or column to the next
     std::int64_t depth_stride;
   };
   // Rows of one matrix and columns of a tile.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES
-from sift_onnx.backends.cpu.run.schedules.factors import Axis, axis_of, joined
+from sift_onnx.backends.cpu.run.schedules.factors import Axis, axis_of
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.cpu.run.schedules.view_factors import ImageView, common_loops, contiguous, merged, operand
@@ -70,7 +70,7 @@ def _multiply(values: Values, index: int, step: Step, spec: BatchedMatmul, views
 
 
 def _is_matrix(view: ImageView, has_batch: bool) -> bool:
-    return (has_batch or not view.images) and all(len(joined(axis)) <= 1 for axis in view.axes[-2:])
+    return (has_batch or not view.images) and all(len(axis) <= 1 for axis in view.axes[-2:])
 
 
 def _is_turned(views: Sequence[ImageView], rows: int, columns: int) -> bool:
@@ -88,8 +88,7 @@ def _cost(lanes: int, broadcast: int, view: ImageView) -> int:
 
 
 def _stride(axis: Axis) -> int:
-    own = joined(axis)
-    return own[0][1] if own else 0
+    return axis[0][1] if axis else 0
 
 
 def _spread(axis: Axis, factor: int) -> Axis:

@@ -21,7 +21,7 @@ class ImageView(Struct, frozen=True):
     Attributes:
         view: that it is of.
         images: in the lanes; 0 in planes.
-        axes: those of the view, without the images.
+        axes: those of the view, without the images, in as few factors as possible.
     """
 
     view: PlacedView
@@ -47,7 +47,7 @@ def image_view(view: PlacedView) -> ImageView | None:
     """``view`` as one image of those in the lanes; None where an image has several lanes."""
     stored = view.stored
     if stored.layout == "planes":
-        return ImageView(view, 0, view.axes)
+        return ImageView(view, 0, tuple(map(joined, view.axes)))
     images, image = stored.shape[0], math.prod(stored.shape[1:])
     if stored.layout != "images16" or images < 2 or not view.axes or not view.axes[0]:
         return None
@@ -56,7 +56,7 @@ def image_view(view: PlacedView) -> ImageView | None:
     if size % images or size * stride != images * image:
         return None
     left: Axis = ((size // images, stride),) if size > images else ()
-    axes = (joined((*left, *others)), *view.axes[1:])
+    axes = (joined((*left, *others)), *map(joined, view.axes[1:]))
     reach = view.offset + sum((size - 1) * stride for axis in axes for size, stride in axis)
     return ImageView(view, images, axes) if reach < image else None
 

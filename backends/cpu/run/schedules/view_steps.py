@@ -76,8 +76,10 @@ def _arithmetic(step: Step) -> _Arithmetic | None:
     spec = step.spec
     if isinstance(spec, Elementwise):
         return _Arithmetic(spec.kind, spec.activation)
-    if isinstance(spec, ChannelScale) and spec.slopes is None and not np.ptp(spec.scale) and not np.ptp(spec.shift):
-        return _Arithmetic("first", spec.activation, float(spec.scale[0]), float(spec.shift[0]))
+    if isinstance(spec, ChannelScale) and spec.slopes is None:
+        scales, shifts = np.unique(spec.scale), np.unique(spec.shift)
+        if len(scales) == len(shifts) == 1:
+            return _Arithmetic("first", spec.activation, float(scales[0]), float(shifts[0]))
     return None
 
 
@@ -157,7 +159,7 @@ def _as_images(values: Values, view: PlacedView, images: int, step: Step) -> Pla
 
 
 def _is_simple(axes: Sequence[Axis]) -> bool:
-    return all(len(joined(axis)) <= 1 for axis in axes)
+    return all(len(axis) <= 1 for axis in axes)
 
 
 def together(views: Sequence[PlacedView]) -> list[ImageView] | None:

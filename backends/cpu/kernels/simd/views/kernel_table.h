@@ -15,7 +15,7 @@ struct ProductTileArgs {
   std::ptrdiff_t row_stride;  // floats from one row to the next
   std::ptrdiff_t row_step;    // floats from one k to the next
   std::int64_t row_count;
-  const float* columns;  // in blocks of 16, all of which can be read
+  const float* columns;         // in blocks of 16, all of which can be read
   std::ptrdiff_t column_block;  // floats from one block to the next
   std::ptrdiff_t column_step;   // floats from one k to the next
   std::int64_t column_count;    // up to `tile_columns`
