@@ -21,6 +21,7 @@ from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     NO_ACTIVATION,
     Attention,
+    BatchedMatmul,
     Conv,
     Depthwise,
     GlobalPool,
@@ -34,6 +35,7 @@ from sift_onnx.backends.lowering.specs import (
     QuantizedMean,
     Recurrent,
     Reshaped,
+    Softmax,
     result_dims,
 )
 from sift_onnx.backends.lowering.weights import WeightMatrix
@@ -148,6 +150,9 @@ def step_work(step: Step, operand: Shape, result: Shape, second: Shape | None = 
         tokens = operand[-2] if second is None else second[-1]  # with a key each
         flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
+    if isinstance(spec, BatchedMatmul):
+        # As that of queries and keys.
+        return Work("attention", result[-1], 1.0, 2.0 * math.prod(result) * operand[-1], nbytes)
     if isinstance(spec, Recurrent):
         # Each step is a product of as many rows as there are sequences, and each gate has an activation.
         direction = step.dtype.itemsize * spec.weights.size / len(spec.reversed)
@@ -183,6 +188,8 @@ def step_work(step: Step, operand: Shape, result: Shape, second: Shape | None = 
         kind = _POOL
     elif isinstance(spec, LayerNormalization):
         kind = _NORMALIZATION
+    elif isinstance(spec, Softmax):
+        kind = _ACTIVATION
     else:
         is_plain = getattr(spec, "activation", NO_ACTIVATION)[0] in _COMPARISONS
         kind = _ELEMENTWISE if is_plain else _ACTIVATION

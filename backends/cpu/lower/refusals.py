@@ -10,6 +10,7 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.node_groups import NodeGroup
 from sift_onnx.backends.lowering.partition import Part
 from sift_onnx.backends.lowering.specs import (
+    BatchedMatmul,
     Conv,
     Joined,
     Matmul,
@@ -18,11 +19,12 @@ from sift_onnx.backends.lowering.specs import (
     Repeated,
     Reshaped,
     Sliced,
+    Softmax,
     Transposed,
 )
 from sift_onnx.backends.lowering.subgraph import unexchangeable
 
-__all__ = ["carried_out", "circular", "indivisible", "own_reason", "unsized"]
+__all__ = ["carried_out", "circular", "indivisible", "own_reason", "stranded", "unsized"]
 
 
 def indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
@@ -82,6 +84,28 @@ def carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
         for nodes, names in made.items()
         if all(name in moved and readers[name] == {False} for name in names)
     }
+
+
+def stranded(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Products of two computed values, and softmax, that read what onnxruntime makes, or make what it alone reads.
+
+    Of attention that the kernels do not have as a whole, they would cut onnxruntime's part in pieces.
+    """
+    elsewhere = {name for part in parts if not part.on_kernels for name in part.outputs}
+    readers: dict[str, set[bool]] = defaultdict(set)
+    for part in parts:
+        for name in (name for group in part.groups for name in group.reads):
+            readers[name].add(part.on_kernels)
+    refused: dict[tuple[int, ...], str] = {}
+    for part in parts:
+        for group in part.groups:
+            step = group.step
+            if step is None or not isinstance(step.spec, (BatchedMatmul, Softmax)):
+                continue
+            is_left = readers[step.output] == {False} and step.output not in graph.outputs
+            if is_left or elsewhere.intersection(step.inputs):
+                refused[group.nodes] = "it is between nodes of onnxruntime"
+    return refused
 
 
 def own_reason(group: NodeGroup) -> str:

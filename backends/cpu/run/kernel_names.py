@@ -13,8 +13,10 @@ from sift_onnx.backends.lowering.dims import concrete
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     Attention,
+    BatchedMatmul,
     Channels,
     Conv,
+    Elementwise,
     LinearLayer,
     LinearResize,
     Matmul,
@@ -31,7 +33,7 @@ from sift_onnx.backends.lowering.specs.decoding import CachedAttention
 __all__ = ["active_flops", "kernel_name"]
 
 # Specs whose operators are made for a size, by the schedule.
-_WITHOUT_OPERATOR = (Attention, CachedAttention, LinearResize, PixelCopy)
+_WITHOUT_OPERATOR = (Attention, BatchedMatmul, CachedAttention, Elementwise, LinearResize, PixelCopy)
 
 
 def active_flops(spec: Spec, shape: Shape) -> float:

@@ -26,6 +26,7 @@ from sift_onnx.backends.lowering.specs import (
     PixelCopy,
     Pool,
     Recurrent,
+    Softmax,
     Spec,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
@@ -91,6 +92,8 @@ def build(
             )  # fmt: skip
         case GlobalPool():
             return _kernels.GlobalAveragePool(layout=layout, isa=isa)
+        case Softmax():
+            return _kernels.Softmax(is_log=spec.is_log, layout=layout, isa=isa)
         case Elementwise():
             return _kernels.Elementwise(spec.kind, activation=spec.activation, layout=layout, isa=isa)
         case ChannelCombine():

@@ -34,6 +34,9 @@ Array = npt.NDArray[Any]
 _POOLED_BYTES = 1 << 18
 _NOTHING: Mapping[str, Array] = {}
 _INT32 = np.dtype(np.int32)
+_FLOAT = np.dtype(np.float32)
+# Of results, where requests may differ in size, and a page of the system.
+_FIRST_FLOATS, _PAGE = 1 << 18, 4096
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class RegionProgram:
         self._reads = tuple((name, region.constants.get(name)) for name, _ in region.inputs)
         self._operators = RegionOperators(self.region, weights, isa)
         self._schedules = RegionSchedules(self.region, self._operators, isa)
+        self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
+        self._has_pages = False
         self._lock = threading.Lock()
         renew_in_children(self)
 
@@ -195,9 +200,14 @@ class RegionProgram:
         return self._arrays.empty(sizes) if pooled else np.empty(sizes, dtype.numpy)
 
     def _release(self) -> None:
+        """What only the first run does, which packs weights and takes long for that."""
         with self._lock:
             self._operators.prepare_lengths(self.pool)
             self._operators.release()
+            if self._has_open_sizes and not self._has_pages:
+                # A larger request would wait for the system to clear the first large page of its results.
+                self._arrays.empty((_FIRST_FLOATS,))[:: _PAGE // _FLOAT.itemsize] = 0
+                self._has_pages = True
 
 
 def _as_kernels_read(array: Array) -> Array:

@@ -42,6 +42,9 @@ _CLOSE = 0.25
 # this, a session and its runs are cheap, and what an operator costs besides its work counts more.
 _MEASURED_MARGIN = 1.5
 _SHORT_SECONDS = 1e-3
+# By how much more than by the margin of an estimate the kernels have to win, so that classes of up to twice its sizes
+# need none: an estimate of a transformer takes as long as half of a short request.
+_FAR = 1.5
 # A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin. It has three
 # runs at least, lest one that was interrupted stands for all, unless they are long.
 _TURN_SECONDS = 1e-3
@@ -101,6 +104,7 @@ class Trials:
         self._clock = clock
         self._whole: Parts | None = None
         self._verdicts: dict[ShapeClass, Verdict] = {}
+        self._clear: dict[ShapeClass, Estimate] = {}
         self._deciding = threading.Lock()
         renew_in_children(self)
 
@@ -126,7 +130,7 @@ class Trials:
             with self._deciding:
                 verdict = self._verdicts.get(key)
                 if verdict is None:
-                    verdict, outputs = self._weigh(feeds, into)
+                    verdict, outputs = self._weigh(key, feeds, into)
                     self._verdicts[key] = verdict
                     if all(found.placement == KERNELS for found in self._verdicts.values()):
                         self._whole = None
@@ -136,11 +140,16 @@ class Trials:
         assert whole is not None  # it stays once a class runs in it
         return Route(whole, verdict), outputs
 
-    def _weigh(self, feeds: Feeds, into: Feeds) -> tuple[Verdict, Outputs]:
+    def _weigh(self, key: ShapeClass, feeds: Feeds, into: Feeds) -> tuple[Verdict, Outputs]:
         start = self._clock()
         outputs, shapes = self.kernels.run_shaped(feeds, into)
         first = self._clock() - start
+        if any(first <= clear.onnxruntime and _is_near(own, key) for own, clear in self._clear.items()):
+            # onnxruntime would take longer than it does there.
+            return Verdict(KERNELS), outputs
         estimate = self._estimate(shapes)
+        if is_certain(Estimate(_FAR * estimate.kernels, estimate.onnxruntime)):
+            self._clear[key] = estimate
         if is_certain(estimate, first):
             return Verdict(KERNELS), outputs
         own = first
@@ -186,6 +195,15 @@ class Trials:
 def _is_clear(own: float, estimate: Estimate) -> bool:
     """Whether the kernels, which took ``own`` seconds, need not be timed against onnxruntime."""
     return own > _SHORT_SECONDS and own * _MEASURED_MARGIN < estimate.onnxruntime
+
+
+def _is_near(known: ShapeClass, other: ShapeClass) -> bool:
+    """Whether sizes of ``other`` are those of a known class, or up to twice as large."""
+    return [*map(len, known)] == [*map(len, other)] and all(
+        size <= own <= 2 * size
+        for sizes, others in zip(known, other, strict=True)
+        for size, own in zip(sizes, others, strict=True)
+    )
 
 
 def clock_of(threads: int) -> Callable[[], float]:

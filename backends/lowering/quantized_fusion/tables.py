@@ -30,6 +30,7 @@ _OPERATIONS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
+    "divide": np.divide,
 }
 
 

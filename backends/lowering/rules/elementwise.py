@@ -120,10 +120,10 @@ def arithmetic(node: NodeView) -> Step:
     constants = [node.known_values(i) is not None for i in range(2)]
     if any(constants):
         return _with_constant(node, activation=int(constants[0]))
-    if node.op not in _KINDS:
-        raise NotLowered("no kernel divides two activations")
     for position in range(2):
         node.check_activation(node.input(position))
+    if node.op == "Div":
+        return _quotient(node)
     for image, other in ((0, 1), (1, 0)):
         is_image = node.views.get(node.input(image)) != "rows"
         if is_image and _is_value_per_channel(node.dims(other), node.dims(image)):
@@ -131,6 +131,14 @@ def arithmetic(node: NodeView) -> Step:
     if node.dims(0) != node.dims(1):
         return _of_two_sizes(node)
     return node.step(Elementwise(_KINDS[node.op]), _common_view(node, 0), operands=(0, 1))
+
+
+def _quotient(node: NodeView) -> Step:
+    """Of two activations, of which the divisor may have one position where the dividend has more."""
+    if not _is_operand_of(node.dims(1), node.dims(0)):
+        raise NotLowered("its divisor is not known to have the sizes of its dividend, or one position")
+    repeats = node.dims(0) != node.dims(1)
+    return node.step(Elementwise("divide", repeats=repeats), _common_view(node, 0), operands=(0, 1))
 
 
 def _of_two_sizes(node: NodeView) -> Step:

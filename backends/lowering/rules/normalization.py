@@ -1,13 +1,13 @@
-"""LayerNormalization and RMSNormalization of rows, InstanceNormalization and GroupNormalization of images."""
+"""LayerNormalization, RMSNormalization and Softmax of rows, InstanceNormalization and GroupNormalization of images."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import GroupNormalization, LayerNormalization
+from sift_onnx.backends.lowering.specs import GroupNormalization, LayerNormalization, Softmax
 
-__all__ = ["group_normalization", "instance_normalization", "layer_normalization", "rms_normalization"]
+__all__ = ["group_normalization", "instance_normalization", "layer_normalization", "rms_normalization", "softmax"]
 
 
 def layer_normalization(node: NodeView) -> Step:
@@ -44,6 +44,21 @@ def group_normalization(node: NodeView) -> Step:
     parameters = (node.float_vector(1, each, "the scale"), node.float_vector(2, each, "the bias"))
     scale, shift = (np.repeat(values, channels // each) for values in parameters)
     return node.step(GroupNormalization(scale, shift, groups, _epsilon(node)), "image")
+
+
+def softmax(node: NodeView) -> Step:
+    """Softmax and LogSoftmax over the last axis, or over the channels of images."""
+    rank = len(node.dims(0))
+    # Up to opset 12, all axes from this one on are one.
+    axis = int(node.attribute("axis", -1 if node.graph.opset >= 13 else 1)) % rank
+    spec = Softmax(is_log=node.op == "LogSoftmax")
+    if node.is_dequantized(0):
+        raise NotLowered("its operand is quantized, and onnxruntime computes it on bytes")
+    if axis == rank - 1:
+        return node.step(spec, node.operand(0, "rows"))
+    if axis == 1 and rank == 4 and node.graph.opset >= 13:
+        return node.step(spec, node.operand(0, "image"))
+    raise NotLowered("its axis is neither the last one nor that of the channels of images")
 
 
 def _image_channels(node: NodeView) -> int:

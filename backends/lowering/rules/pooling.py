@@ -1,14 +1,17 @@
-"""MaxPool, AveragePool, pooling of whole images, and ReduceMean and ReduceMax where they are that."""
+"""MaxPool, AveragePool, pooling of whole images, and ReduceMean, ReduceSum and ReduceMax where they are that."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from sift_onnx.backends.lowering.dims import product
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
-from sift_onnx.backends.lowering.specs import Geometry, GlobalPool, Pool, Reshaped
+from sift_onnx.backends.lowering.specs import ChannelScale, Geometry, GlobalPool, Pool, Reshaped, result_dims
 
-__all__ = ["global_average_pool", "global_max_pool", "pool", "reduce_max", "reduce_mean"]
+__all__ = ["global_average_pool", "global_max_pool", "pool", "reduce_max", "reduce_mean", "reduce_sum"]
 
 # Pixels of the largest window that the kernels take.
 _MOST_PIXELS = 4096
@@ -64,11 +67,30 @@ def reduce_max(node: NodeView) -> tuple[Step, ...]:
 
 def reduce_mean(node: NodeView) -> Step:
     """ReduceMean over height and width, or over tokens."""
+    return _mean(node, "a mean")[0]
+
+
+def reduce_sum(node: NodeView) -> tuple[Step, ...]:
+    """ReduceSum, as a mean times the number of values."""
+    step, axes = _mean(node, "a sum")
+    dims = node.dims(0)
+    count = product(dims[axis] for axis in axes)
+    kept = result_dims(step.spec, dims)
+    channels = kept[1 if step.result_view == "image" else -1] if kept else None
+    if not isinstance(count, int) or not isinstance(channels, int):
+        raise NotLowered("the number of values that it adds is unknown")
+    mean = replace(step, output=f"{step.output}/mean")
+    scale = ChannelScale(np.full(channels, count, np.float32), np.zeros(channels, np.float32))
+    return mean, replace(step, spec=scale, inputs=(mean.output,), view=step.result_view)
+
+
+def _mean(node: NodeView, what: str) -> tuple[Step, tuple[int, ...]]:
+    """The step of a mean, and the axes that it is over; ``what`` it is for the user."""
     dims = node.dims(0)
     axes = tuple(sorted(axis % len(dims) for axis in node.axes()))
     if not axes or 0 in axes or axes != tuple(range(axes[0], axes[-1] + 1)):
-        raise NotLowered(f"a mean over the axes {list(axes)}; the kernels have that over height and width, or tokens")
+        raise NotLowered(f"{what} over the axes {list(axes)}; the kernels have that over height and width, or tokens")
     keep_axes = bool(node.attribute("keepdims", 1))
     if axes == (2, 3) and node.operand(0) == "image":
-        return node.step(GlobalPool(keep_axes), "image", "image" if keep_axes else "rows")
-    return node.step(GlobalPool(keep_axes, axes), node.operand(0, "rows"))
+        return node.step(GlobalPool(keep_axes), "image", "image" if keep_axes else "rows"), axes
+    return node.step(GlobalPool(keep_axes, axes), node.operand(0, "rows")), axes

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Literal, cast
 
+import numpy as np
+import onnx_graphsurgeon as gs
+
 from sift_onnx.backends.lowering.dims import Dim, divided
 from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, Padding, Sampling
+from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import DepthToSpace, LinearResize, PixelCopy, Reshaped
+from sift_onnx.backends.lowering.specs import DepthToSpace, Joined, LinearResize, PixelCopy, Reshaped
 
 __all__ = ["depth_to_space", "pad", "resize", "upsample"]
 
@@ -99,13 +104,15 @@ def _to_size(operand: Dim, size: Dim, sampling: Sampling) -> Sampling:
     return Sampling(float(factor), None, sampling.coordinates, sampling.nearest)
 
 
-def pad(node: NodeView) -> Step:
-    """Pad of height and width, which convolutions behind it take in, or by nothing, as exporters write it."""
+def pad(node: NodeView) -> Step | tuple[Step, ...]:
+    """Pad of height and width, which convolutions behind it take in, of rows, or by nothing, as exporters write it."""
     pads = node.integers(1, "pads")
     if not any(pads):
         return node.step(Reshaped(), node.operand(0))
-    node.operand(0, "image")
     mode = node.attribute("mode", "constant")
+    if mode == "constant" and (len(node.dims(0)) != 4 or node.views.get(node.input(0)) == "rows"):
+        return _padded_rows(node, pads)
+    node.operand(0, "image")
     if mode not in ("constant", "edge", "reflect"):
         raise NotLowered(f"no kernel pads with {mode}")
     axes = [axis % 4 for axis in node.integers(3, "axes")] or list(range(4))
@@ -124,6 +131,39 @@ def pad(node: NodeView) -> Step:
                 raise NotLowered("it reflects more pixels than images are known to have")
     kind = cast("Literal['constant', 'edge', 'reflect']", mode)
     return node.step(PixelCopy(Padding(*height, kind), Padding(*width, kind), _fill(node)), "image")
+
+
+def _padded_rows(node: NodeView, pads: list[int]) -> tuple[Step, ...]:
+    """Pad by a constant of what is no image: one position repeated before and behind it, along each axis."""
+    name, dims = node.input(0), list(node.dims(0))
+    node.operand(0, "rows")
+    axes = [axis % len(dims) for axis in node.integers(3, "axes")] or list(range(len(dims)))
+    if len(pads) != 2 * len(axes) or min(pads) < 0:
+        raise NotLowered(f"its pads are {pads}; the kernels do not crop")
+    padded = [(axis, pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes) if pads[i] or pads[i + len(axes)]]
+    fill = _fill(node)
+    if not math.isfinite(fill):
+        raise NotLowered(f"it pads with {fill}")
+    steps: list[Step] = []
+    for axis, before, behind in padded:
+        size = dims[axis]
+        if not isinstance(size, int):
+            raise NotLowered("it pads an axis of unknown size")
+        names, starts = [name], [before]
+        for count, start in ((before, 0), (behind, before + size)):
+            if count:
+                constant = f"{node.output}/fill {axis} {start}"
+                shape = [count if own == axis else 1 for own in range(len(dims))]
+                node.graph.constants[constant] = gs.Constant(constant, np.full(shape, fill, np.float32))
+                names.append(constant)
+                starts.append(start)
+        dims[axis] = before + size + behind
+        spec = Joined(axis, tuple(starts), dims[axis], tuple(range(1, len(names))))
+        output = node.output if axis == padded[-1][0] else f"{node.output}/axis {axis}"
+        view = view_of_result(node, node.output, tuple(dims), name, axis)
+        steps.append(Step(spec, tuple(names), output, node.views.get(name, "rows"), view, (node.index,)))
+        name = output
+    return tuple(steps)
 
 
 def depth_to_space(node: NodeView) -> Step:

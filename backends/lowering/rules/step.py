@@ -209,6 +209,11 @@ class NodeView:
             return "an input of the model; the kernels take stored constants"
         return f"computed by {self.graph.nodes[producer].op_type}; the kernels take stored constants"
 
+    def is_dequantized(self, position: int) -> bool:
+        """Whether an input is made of quantized values."""
+        producer = self.graph.producers.get(self.input(position))
+        return producer is not None and self.graph.nodes[producer].op_type == "DequantizeLinear"
+
     def array(self, position: int) -> npt.NDArray[Any] | None:
         """The values of a constant input."""
         return self.graph.values_of(self.input(position))

@@ -6,8 +6,9 @@ from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNam
 from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Range, Repeated, Reshaped, Sliced, Transposed
-from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization
+from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
 from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs.products import BatchedMatmul
 from sift_onnx.backends.lowering.specs.quantized import (
     ALL_BYTES,
     ByteShift,
@@ -32,6 +33,7 @@ __all__ = [
     "Activation",
     "Attention",
     "AttentionRoundings",
+    "BatchedMatmul",
     "ByteShift",
     "ByteTable",
     "CacheNames",
@@ -71,6 +73,7 @@ __all__ = [
     "Rotated",
     "Rounding",
     "Sliced",
+    "Softmax",
     "Spec",
     "TableRows",
     "Transposed",

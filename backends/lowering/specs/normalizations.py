@@ -1,4 +1,4 @@
-"""Normalizations by statistics of the operand."""
+"""Normalizations by statistics of the operand, and softmax."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sift_onnx.backends.lowering.weights import Floats
 
-__all__ = ["GroupNormalization", "LayerNormalization"]
+__all__ = ["GroupNormalization", "LayerNormalization", "Softmax"]
 
 
 @dataclass(frozen=True)
@@ -43,3 +43,10 @@ class GroupNormalization:
     shift: Floats = field(repr=False)
     groups: int
     epsilon: float
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """exp(x) by its sum over the channels of a row, or of a pixel of an image; with ``is_log``, the logarithm of it."""
+
+    is_log: bool = False

@@ -23,7 +23,7 @@ class Elementwise:
             it lacks are in front.
     """
 
-    kind: Literal["first", "add", "subtract", "multiply"]
+    kind: Literal["first", "add", "subtract", "multiply", "divide"]
     activation: Activation = NO_ACTIVATION
     broadcasts: bool = False
     repeats: bool = False

@@ -10,8 +10,9 @@ from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated,
 from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Repeated, Reshaped, Sliced, Transposed, is_pair
-from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization
+from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
 from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs.products import BatchedMatmul, dims_of_product
 from sift_onnx.backends.lowering.specs.quantized import (
     ByteTable,
     Dequantize,
@@ -43,8 +44,10 @@ Spec = (
     | LinearResize
     | LayerNormalization
     | GroupNormalization
+    | Softmax
     | Attention
     | CachedAttention
+    | BatchedMatmul
     | Rotated
     | TableRows
     | Moving
@@ -107,6 +110,8 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
         case Attention():
             return (*dims[:-1], spec.value_depth)
+        case BatchedMatmul() if second is not None:
+            return dims_of_product(dims, second)
         case CachedAttention():
             return (*dims[:-1], spec.value_depth * (1 if spec.is_parted else spec.heads))
         case TableRows():

@@ -16,6 +16,7 @@ from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key,
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import (
     Attention,
+    BatchedMatmul,
     Channels,
     Elementwise,
     GlobalPool,
@@ -60,7 +61,7 @@ def batch_of(region: Region, dims: Mapping[str, Sizes]) -> Batch:
         return Batch(count, is_flat=True)
     images = dims[input_key(name, view)][0]
     has_images = any(step.view == "image" and not isinstance(step.spec, Moving) for step in region.steps)
-    if has_images and images > 1 and all(_keeps_images(step, region) for step in region.steps):
+    if has_images and images > 1 and all(_keeps_images(step, region, dims) for step in region.steps):
         return Batch(images)
     return Batch(count, is_whole=True)
 
@@ -107,6 +108,8 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
         case Attention():
             keys, values = others
             return keys[:-1] == (*first[:-2], first[-1]) and values[:-1] == (*first[:-2], keys[-1])
+        case BatchedMatmul():
+            return first[-1] == others[0][-2]
         case CachedAttention(is_parted=is_parted):
             tokens = 2 if is_parted else 1
             return all(len(own) == len(first) and own[0] == first[0] and own[tokens] == first[tokens] for own in others)
@@ -144,7 +147,7 @@ def flat_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:
     return flat
 
 
-def _keeps_images(step: Step, region: Region) -> bool:
+def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool:
     """Whether images stay apart, each with all of its rows, while these follow each other."""
     match step.spec:
         case Transposed(order=order):
@@ -155,6 +158,9 @@ def _keeps_images(step: Step, region: Region) -> bool:
             return axis > 0
         case Recurrent():
             return False
+        case BatchedMatmul():
+            first, second = (dims[operand_key(step, position, dims)] for position in range(2))
+            return len(first) == len(second) > 2 and first[0] == second[0]
         case Repeated(sizes=sizes):
             return all(axis > 0 for axis, _ in sizes)
         case Attention() if step.mask:
@@ -165,7 +171,7 @@ def _keeps_images(step: Step, region: Region) -> bool:
 
 def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     """Whether each of ``count`` images or rows of the result is made of the same one of the operands."""
-    if isinstance(step.spec, (Attention, CachedAttention, Recurrent)):
+    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, Recurrent)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False

@@ -17,6 +17,8 @@ from sift_onnx.backends.cpu.run.schedules.scratch import Lifetime, pack
 __all__ = ["Call", "Part", "Place", "place"]
 
 Place = tuple[str, int]
+# Operators that have not read all of their second operand when they begin to write.
+_READ_IN_ANY_ORDER = (_kernels.BatchedMatmul, _kernels.ViewArithmetic)
 
 
 class Part(Struct, frozen=True):
@@ -164,7 +166,8 @@ def _homes(
             continue
         home[name] = name
         # A result takes the place of a second operand that no later call reads: it is read just before the write.
-        if len(call.inputs) == 2 and call.output == name and writes[name] == 1:
+        is_apart = isinstance(call.op, _READ_IN_ANY_ORDER)
+        if len(call.inputs) == 2 and call.output == name and writes[name] == 1 and not is_apart:
             second = call.inputs[1]
             dies = second in home and last[second] == i and second != roots[call.inputs[0]]
             if dies and nbytes[second] == nbytes[name]:

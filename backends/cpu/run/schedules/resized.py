@@ -31,6 +31,7 @@ _OF_ANY_ROWS = (
     _kernels.LayerNormalization,
     _kernels.Elementwise,
     _kernels.ChannelScale,
+    _kernels.Softmax,
     _kernels.Reorder,
 )
 

@@ -13,14 +13,17 @@ from sift_onnx.backends.cpu.run.schedules.calls import Schedule, bytes_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
+from sift_onnx.backends.cpu.run.schedules.product_steps import multiply
 from sift_onnx.backends.cpu.run.schedules.recurrent_steps import walk_steps
 from sift_onnx.backends.cpu.run.schedules.tensor_copies import contiguous_images
 from sift_onnx.backends.cpu.run.schedules.token_steps import attend, attend_to_cache, pool_rows, rotate
 from sift_onnx.backends.cpu.run.schedules.values import OpOf, Values
 from sift_onnx.backends.cpu.run.schedules.view_moves import moved
+from sift_onnx.backends.cpu.run.schedules.view_steps import combine_in_place, join_in_place
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     Attention,
+    BatchedMatmul,
     Channels,
     Conv,
     Elementwise,
@@ -32,6 +35,7 @@ from sift_onnx.backends.lowering.specs import (
     Moving,
     PixelCopy,
     Recurrent,
+    Softmax,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
@@ -72,7 +76,8 @@ def _run_step(values: Values, index: int, step: Step) -> None:
     elif isinstance(spec, LinearLayer):
         _compute(values, index, step)
     elif isinstance(spec, Joined):
-        _join(values, index, step, spec)
+        if not join_in_place(values, index, step, spec):
+            _join(values, index, step, spec)
     elif isinstance(spec, Moving):
         _move(values, step, spec)
     elif isinstance(spec, GlobalPool) and step.view == "rows":
@@ -83,9 +88,11 @@ def _run_step(values: Values, index: int, step: Step) -> None:
         attend_to_cache(values, index, step, spec)
     elif isinstance(spec, Rotated):
         rotate(values, index, step, spec)
+    elif isinstance(spec, BatchedMatmul):
+        multiply(values, index, step, spec)
     elif isinstance(spec, Recurrent):
         walk_steps(values, index, step)
-    else:
+    elif not combine_in_place(values, index, step):
         _compute(values, index, step)
 
 
@@ -99,6 +106,8 @@ def _compute(values: Values, index: int, step: Step) -> None:
         views[0] = views[0].repeated(dims)
     repeats = isinstance(spec, (Elementwise, Conv, Matmul))
     layout = values.layout_of(kernel_shape(views[0].dims, step.view)[0])
+    if isinstance(spec, Softmax) and views[0].is_whole and views[0].stored.layout == "planes":
+        layout = "planes"  # rows as they are: bringing them into lanes takes longer than it saves
     operands = []
     for position, view in enumerate(views):
         of_result = position > 0 and repeats

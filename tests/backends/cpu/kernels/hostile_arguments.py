@@ -34,8 +34,9 @@ class Hostile(Sources):
         # Of the attention that was made last.
         self.rows = 0
         self.other_sizes: list[int] = []
-        # Of the copy that was made last.
-        self.source = (1, 1, 1, 1)
+        # Of the copy, or the operator on views, that was made last.
+        self.source: tuple[int, ...] = (1, 1, 1, 1)
+        self.depth = 1
 
     def operator(self) -> tuple[Any, int | None]:
         """An operator, and the channels of the input that it takes, if that is known."""
@@ -51,6 +52,7 @@ class Hostile(Sources):
             self.rearrange,
             self.copy,
             self.recurrent,
+            self.of_views,
         )
         make = self.rng.choice((self.conv, self.conv, self.conv, *others))
         return make()
@@ -141,7 +143,7 @@ class Hostile(Sources):
         return op, None
 
     def plain(self) -> tuple[Any, int | None]:
-        kind = self.rng.choice(("elementwise", "gate", "scale", "norm", "reorder", "global"))
+        kind = self.rng.choice(("elementwise", "gate", "scale", "norm", "reorder", "global", "softmax"))
         if kind == "elementwise":
             names = ("first", "add", "subtract", "multiply", "divide")
             return self.kernels.Elementwise(self.rng.choice(names), layout=self.layout()), None
@@ -150,6 +152,8 @@ class Hostile(Sources):
             return self.kernels.ChannelCombine(self.rng.choice(names), layout=self.layout()), None
         if kind == "reorder":
             return self.kernels.Reorder(self.layout()), None
+        if kind == "softmax":
+            return self.kernels.Softmax(is_log=self.rng.random() < 0.5, layout=self.layout()), None
         if kind == "global":
             return self.kernels.GlobalAveragePool(layout=self.layout()), None
         channels = self.size()
@@ -217,6 +221,35 @@ class Hostile(Sources):
         )  # fmt: skip
         return op, None
 
+    def view(self, axes: int) -> tuple[tuple[int, ...], int, list[int]]:
+        """A view of a tensor of ``self.source``, which mostly does not leave it."""
+        strides = [self.rng.choice((0, 0, 1, 1, 2, self.size(0.02))) for _ in range(axes)]
+        if self.rng.random() < 0.02:
+            strides = strides[:-1]
+        return self.source, self.rng.choice((0, 0, 1, self.size(0.1))), strides
+
+    def of_views(self) -> tuple[Any, None]:
+        self.source = self.shape(None)
+        common: dict[str, Any] = {"layout": self.layout(), "isa": self.rng.choice(ISAS)}
+        if self.rng.random() < 0.5:
+            batch = [self.positive() for _ in range(self.rng.choice((0, 1, 2, 7)))]
+            rows, columns, self.depth = (self.size() for _ in range(3))
+            axes = len(batch) + 2
+            op = self.kernels.BatchedMatmul(
+                batch=batch, rows=rows, columns=columns, depth=self.depth, left=self.view(axes), right=self.view(axes),
+                **common,
+            )  # fmt: skip
+            return op, None
+        self.depth = 1
+        sizes = [self.positive() for _ in range(self.rng.choice((0, 1, 2, 3, 9)))]
+        kind = self.rng.choice(("first", "add", "divide"))
+        right = self.view(len(sizes)) if (kind == "first") == (self.rng.random() < 0.02) else None
+        out = self.view(len(sizes)) if self.rng.random() < 0.3 else None
+        op = self.kernels.ViewArithmetic(
+            kind, sizes=sizes, left=self.view(len(sizes)), right=right, out=out, activation=self.activation(), **common
+        )
+        return op, None
+
     # Calls.
 
     def run(self) -> None:
@@ -224,9 +257,15 @@ class Hostile(Sources):
         if isinstance(op, self.kernels.Attention):
             self.attend(op, channels)
             return
-        shape = self.source if isinstance(op, self.kernels.Rearrange) else self.shape(channels)
+        on_views = isinstance(op, (self.kernels.BatchedMatmul, self.kernels.ViewArithmetic))
+        shape = self.source if on_views or isinstance(op, self.kernels.Rearrange) else self.shape(channels)
         out_shape = op.output_shape(shape)
-        if work(shape) > MOST_WORK or work(out_shape) > MOST_WORK:
+        if work(shape) > MOST_WORK or work(out_shape) * (self.depth if on_views else 1) > MOST_WORK:
+            return
+        if on_views and self.rng.random() < 0.9:
+            arrays = [self.floats(count_of(own, op.input_layout)) for own in (shape, out_shape, shape)]
+            takes_second = self.rng.random() < 0.8
+            op.run(self.rng.choice(self.pools), shape, *arrays[:2], arrays[2] if takes_second else None)
             return
         of_channels = isinstance(op, self.kernels.ChannelCombine) and self.rng.random() < 0.9
         second_shape = (*shape[:2], 1, 1) if of_channels else out_shape

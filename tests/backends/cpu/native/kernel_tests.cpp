@@ -23,6 +23,7 @@ int main() {
     test_convolutions(random, pool, kernels, isa);
     test_products(random, pool, kernels, isa);
     test_operators(random, pool, kernels, isa);
+    test_views(random, pool, kernels, isa);
     test_gradients(random, pool, kernels, isa);
     test_training(random, pool, kernels, isa);
     test_concurrent_runs(kernels);

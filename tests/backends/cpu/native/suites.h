@@ -11,6 +11,7 @@ namespace sift::cpu {
 void test_convolutions(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
 void test_products(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
 void test_operators(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
+void test_views(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
 void test_gradients(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
 void test_training(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
 void test_concurrent_gradients(const KernelTable& kernels);

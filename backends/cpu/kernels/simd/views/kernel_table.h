@@ -1,0 +1,68 @@
+// Kernels for values that stay where they lie: products of two computed matrices, quotients and softmax.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "simd/kernel_table.h"
+
+namespace sift::cpu {
+
+// out[r][c] = scale * sum over k of rows[r][k] columns[k][c], added to what `out` holds if asked for. Columns are in
+// the lanes, and the values of rows are broadcast.
+struct ProductTileArgs {
+  const float* rows;
+  std::ptrdiff_t row_stride;  // floats from one row to the next
+  std::ptrdiff_t row_step;    // floats from one k to the next
+  std::int64_t row_count;
+  const float* columns;         // in blocks of 16, all of which can be read
+  std::ptrdiff_t column_block;  // floats from one block to the next
+  std::ptrdiff_t column_step;   // floats from one k to the next
+  std::int64_t column_count;    // up to `tile_columns`
+  std::int64_t depth;
+  float scale;
+  bool adds;
+  float* out;  // columns are adjacent
+  std::ptrdiff_t out_stride;
+};
+
+// The same in each of 16 lanes by itself: values are blocks, aligned to 64 bytes, and distances whole blocks.
+struct LaneProductArgs {
+  const float* rows;
+  std::ptrdiff_t row_stride;
+  std::ptrdiff_t row_step;
+  std::int64_t row_count;
+  const float* columns;
+  std::ptrdiff_t column_stride;  // floats from one column to the next
+  std::ptrdiff_t column_step;
+  std::int64_t column_count;
+  std::int64_t depth;
+  float scale;
+  float* out;  // columns are adjacent blocks
+  std::ptrdiff_t out_stride;
+};
+
+// softmax(x), or its logarithm. Of a row, values are adjacent; of lanes, each is a row, and its values are `stride`
+// floats apart.
+struct SoftmaxArgs {
+  const float* x;
+  float* out;  // may be x
+  std::int64_t count;
+  std::ptrdiff_t stride;
+  int lanes;  // up to 16
+  bool is_log;
+};
+
+struct ViewKernels {
+  void (*product_tile)(const ProductTileArgs&);
+  std::int64_t tile_columns;  // a multiple of 16
+  void (*lane_product)(const LaneProductArgs&);
+  void (*divide)(const float* a, const float* b, float* out, std::int64_t count);  // `out` may be `a` or `b`
+  void (*softmax_row)(const SoftmaxArgs&);
+  void (*softmax_lanes)(const SoftmaxArgs&);
+};
+
+// Those of the same instruction set as `kernels`.
+const ViewKernels& view_kernels_of(const KernelTable& kernels);
+
+}  // namespace sift::cpu
