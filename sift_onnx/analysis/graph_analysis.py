@@ -45,7 +45,7 @@ class _Growth:
 
 def analyze(
     model: Model,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | BoundInputs | None = None,
     *,
     attention: AttentionGrowth = "head-dim",
     resize_outputs: Sequence[str] = (),
@@ -58,7 +58,8 @@ def analyze(
     Args:
         model: the model; not changed.
         input_shapes: sizes of dynamic input axes. Of those that it lacks, the first of
-            :func:`sift_onnx.shapes.input_binding.bindings` that the graph does not contradict.
+            :func:`sift_onnx.shapes.input_binding.bindings` that the graph does not contradict. Shapes that are bound
+            already are those of all inputs, and an empty cache is one of them.
         attention: which part of an attention width grows.
         resize_outputs: globs over graph outputs that may change their size.
         whole_groups: whether normalizations get more groups, in place of wider ones, and attention between features
@@ -69,6 +70,8 @@ def analyze(
         UnsupportedError: the graph contradicts itself, or has a cycle.
     """
     growth = _Growth(attention, tuple(resize_outputs), whole_groups)
+    if isinstance(input_shapes, BoundInputs):
+        return _first_that_fits(model, [input_shapes], growth)
     return _first_that_fits(model, bindings(model_inputs(model), input_shapes), growth)
 
 

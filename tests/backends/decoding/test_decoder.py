@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -194,7 +195,8 @@ def test_prompts_of_different_lengths_need_a_mask() -> None:
     made = decoder_of("llama")
     without = Decoder.__new__(Decoder)
     without.__dict__.update(made.__dict__)
-    others = tuple(spec for spec in made._inputs.others if spec.name != "attention_mask")
-    without._inputs = type(made._inputs)(made._inputs.tokens, others)
+    inputs = made._signature.inputs
+    others = tuple(spec for spec in inputs.others if spec.name != "attention_mask")
+    without._signature = replace(made._signature, inputs=replace(inputs, others=others))
     with pytest.raises(UsageError, match="the model has no attention_mask"):
         without.generate([[1], [2, 3]])
