@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from sift_onnx.backends.decoding.cache_pairs import CachePair, find_cache_pairs
-from sift_onnx.backends.decoding.merged_branches import CONDITION, with_cache_branch
+from sift_onnx.backends.decoding.merged_branches import with_cache_branch
 from sift_onnx.backends.decoding.position_limits import most_positions
 from sift_onnx.backends.decoding.step_inputs import Progress, StepInputs, is_of_another_text
 from sift_onnx.errors import UnsupportedError, UsageError
@@ -32,12 +32,10 @@ def read_decoder(model: ModelLike) -> tuple[str | os.PathLike[str] | onnx.ModelP
         ModelReadError: the file cannot be read.
     """
     loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
-    source = model if isinstance(model, (str, os.PathLike, onnx.ModelProto)) else None
-    if any(info.name == CONDITION for info in loaded.skeleton().graph.input):
-        branch = with_cache_branch(loaded.to_proto())
-        if branch is not None:
-            return branch, Model.load(branch)
-    return source, loaded
+    branch = with_cache_branch(loaded)
+    if branch is not None:
+        return None, branch
+    return (model if isinstance(model, (str, os.PathLike, onnx.ModelProto)) else None), loaded
 
 
 @dataclass(frozen=True)

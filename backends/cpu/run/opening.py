@@ -9,8 +9,9 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -38,12 +39,13 @@ from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.graphs.branches import choosing_inputs, take_branch
 from sift_onnx.graphs.constants import nbytes_of
 from sift_onnx.model import Model
 from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
-__all__ = ["OpenedModel", "open_model"]
+__all__ = ["Opened", "OpenedModel", "open_model"]
 
 _LARGE_BYTES = 32 << 20
 
@@ -67,6 +69,24 @@ class OpenedModel:
     placements: tuple[Placement, ...]
     parts: Parts
     trials: Trials | None
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model, or the two graphs that it chooses between.
+
+    Attributes:
+        models: by the value of the input that chooses; of a model that does not choose, the only one, under True.
+        condition: name of that input; or empty.
+    """
+
+    models: Mapping[bool, OpenedModel]
+    condition: str = ""
+
+    @property
+    def metadata(self) -> ModelMetadata:
+        """What the file says about itself."""
+        return self.models[True].metadata
 
 
 class _Shared:
@@ -96,7 +116,7 @@ _shared = _Shared()
 
 def open_model(
     model: ModelSource | Model, options: CompileOptions, pool: ThreadPool, isa: str, peak: Peak
-) -> OpenedModel:
+) -> Opened:
     """Open ``model``; errors as :meth:`Backend.compile` has them.
 
     Args:
@@ -107,15 +127,33 @@ def open_model(
         peak: of this machine.
     """
     opener = _Opener(model, options, pool, isa, peak)
-    opened = _opened(opener) if options.packed_cache is None else _cached(opener, PackedCache.at(options.packed_cache))
+    if options.packed_cache is None:
+        opened = _branches(opener) or Opened({True: opener.opened(*opener.read())})
+    else:
+        opened = Opened({True: _cached(opener, PackedCache.at(options.packed_cache))})
     if opener.constant_bytes >= _LARGE_BYTES:
         # The graph is full of cycles and may hold the whole file: it would stay until Python happens to look.
         gc.collect()
     return opened
 
 
-def _opened(opener: _Opener) -> OpenedModel:
-    return opener.opened(*opener.read())
+def _branches(opener: _Opener) -> Opened | None:
+    """Both graphs that a model chooses between; None if it does not choose, or kernels have no part of either."""
+    condition = next(iter(choosing_inputs(opener.loaded.graph)), None)
+    if condition is None:
+        return None
+    openers = {value: replace(opener, model=_with_branch(opener.loaded, condition, value)) for value in (True, False)}
+    read = {value: own.read() for value, own in openers.items()}
+    if not any(lowered.plan.parts for lowered, _ in read.values()):
+        return None
+    opener.constant_bytes = max(own.constant_bytes for own in openers.values())
+    return Opened({value: own.opened(*read[value]) for value, own in openers.items()}, condition)
+
+
+def _with_branch(model: Model, condition: str, value: bool) -> Model:
+    made = model.copy()
+    take_branch(made.graph, condition, value)
+    return made
 
 
 def _cached(opener: _Opener, cache: PackedCache) -> OpenedModel:
@@ -143,12 +181,16 @@ class _Opener:
     peak: Peak
     constant_bytes: int = 0
 
+    @cached_property
+    def loaded(self) -> Model:
+        """The model, whose large constants are read when they are asked for."""
+        return Model.load(os.fspath(self.model) if isinstance(self.model, os.PathLike) else self.model)
+
     def read(self) -> tuple[LoweredModel, GraphView]:
         """The model lowered, and the graph that it was read to."""
-        model, threads = self.model, self.pool.threads
-        loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        threads = self.pool.threads
         # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
-        loaded, _ = store_computed_parameters(loaded)
+        loaded, _ = store_computed_parameters(self.loaded)
         graph = GraphView(loaded)
         check_constant_sizes(graph)
         graph = channels_first(graph)
