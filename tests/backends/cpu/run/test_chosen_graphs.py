@@ -86,10 +86,14 @@ def test_what_does_not_choose_is_named(change, said) -> None:
         session().run(None, change(feeds(True)))
 
 
-def test_where_kernels_have_nothing_onnxruntime_has_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sift_onnx.backends.cpu.lower import plan
+def test_where_kernels_have_nothing_onnxruntime_has_the_choice() -> None:
+    def turned(op: str) -> onnx.ModelProto:
+        ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in ("x", "y")]
+        graph = onnx.helper.make_graph([onnx.helper.make_node(op, ["x"], ["y"], op)], op, ends[:1], ends[1:])
+        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
 
-    monkeypatch.setattr(plan, "why_not_profitable", lambda *_: "not here")
-    made = InferenceSession(model(), threads=1)
-    assert {placement.op for placement in made.placements} == {"If"}
-    assert [placement.placement for placement in made.placements] == ["onnxruntime"]
+    made = InferenceSession(merged(turned("Neg"), turned("Abs")), threads=1)
+    assert [(placement.op, placement.placement) for placement in made.placements] == [("If", "onnxruntime")]
+    x = np.array([-1, 2, 3], np.float32)
+    for value, wanted in ((True, -x), (False, abs(x))):
+        np.testing.assert_array_equal(made.run(None, {"x": x, CONDITION: np.array([value])})[0], wanted)
