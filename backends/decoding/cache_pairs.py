@@ -47,16 +47,12 @@ class CachePair:
     batch_axis: int
     length_axis: int
 
-    def empty(self, batch: int) -> np.ndarray[Any, np.dtype[Any]]:
-        """The cache of ``batch`` sequences without a token.
+    def sizes(self, batch: int, length: int) -> tuple[int, ...]:
+        """Sizes of the cache of ``batch`` sequences of ``length`` tokens.
 
         Raises:
             UnsupportedError: another axis has no size.
         """
-        return np.zeros(self.sizes(batch, 0), self.dtype)
-
-    def sizes(self, batch: int, length: int) -> tuple[int, ...]:
-        """Sizes of the cache of ``batch`` sequences of ``length`` tokens; errors as :meth:`empty` has them."""
         sizes = []
         for axis, size in enumerate(self.shape):
             known = batch if axis == self.batch_axis else length if axis == self.length_axis else size

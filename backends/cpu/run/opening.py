@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +27,7 @@ from sift_onnx.backends.cpu.lower.rates import rates_of
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
 from sift_onnx.backends.cpu.packed.cache import ModelKey, PackedCache
+from sift_onnx.backends.cpu.run.conversion import Conversion, held_caches
 from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool
@@ -37,6 +38,7 @@ from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.half_precision import in_float32
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.graphs.branches import choosing_inputs, take_branch
@@ -61,6 +63,7 @@ class OpenedModel:
         placements: every node of the model, and why it is where it is.
         parts: programs in order.
         trials: which way is faster for a class of shapes; None where nothing is timed.
+        held: caches of halves that may be fed in float32, and are then returned so: the input by the output's name.
     """
 
     metadata: ModelMetadata
@@ -69,6 +72,7 @@ class OpenedModel:
     placements: tuple[Placement, ...]
     parts: Parts
     trials: Trials | None
+    held: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,9 +195,10 @@ class _Opener:
         threads = self.pool.threads
         # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
         loaded, _ = store_computed_parameters(self.loaded)
-        graph = GraphView(loaded)
-        check_constant_sizes(graph)
-        graph = channels_first(graph)
+        declared = GraphView(loaded)
+        check_constant_sizes(declared)
+        widened = in_float32(declared)
+        graph = channels_first(declared if widened is None else widened)
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))
@@ -202,10 +207,11 @@ class _Opener:
         inputs: tuple[TensorSpec, ...] = ()
         outputs: tuple[TensorSpec, ...] = ()
         if plan.parts:
-            inputs = graph_inputs(graph.proto)
-            outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
+            inputs = graph_inputs(declared.proto)
+            outputs = tuple(_output_spec(declared, info) for info in declared.proto.graph.output)
         weights = tuple(map(weights_of, plan.parts))
-        return LoweredModel(plan, weights, inputs, outputs, _metadata(loaded), is_timed), graph
+        is_widened = widened is not None
+        return LoweredModel(plan, weights, inputs, outputs, _metadata(loaded), is_timed, is_widened), graph
 
     def opened(self, lowered: LoweredModel, graph: GraphView | None) -> OpenedModel:
         """What runs a lowered model; there is no graph where it was found in a cache."""
@@ -223,9 +229,12 @@ class _Opener:
             for part, weights in zip(plan.parts, lowered.weights, strict=True)
         ]
         shapes = {name: read for part in plan.parts if isinstance(part, Subgraph) for name, read in part.shapes.items()}
-        parts = Parts(programs, [spec.name for spec in lowered.outputs], shapes)
-        trials = self._trials(lowered, parts, graph) if lowered.is_timed else None
-        return OpenedModel(lowered.metadata, lowered.inputs, lowered.outputs, placements, parts, trials)
+        inputs, outputs = lowered.inputs, lowered.outputs
+        held = held_caches(plan.parts, inputs) if lowered.is_widened else {}
+        conversion = Conversion.of(inputs, outputs, held, is_widened=True) if lowered.is_widened else None
+        parts = Parts(programs, [spec.name for spec in outputs], shapes, conversion)
+        trials = self._trials(lowered, parts, graph, held) if lowered.is_timed else None
+        return OpenedModel(lowered.metadata, inputs, outputs, placements, parts, trials, held)
 
     def _program(
         self,
@@ -238,8 +247,10 @@ class _Opener:
             return RegionProgram(part, weights, self.pool.kernels, workspace, arrays, self.isa)
         return OnnxRuntimeProgram(part.model, self.options, part.arrays, stays_awake=False)
 
-    def _trials(self, lowered: LoweredModel, parts: Parts, graph: GraphView | None) -> Trials:
-        """Trials against onnxruntime."""
+    def _trials(
+        self, lowered: LoweredModel, parts: Parts, graph: GraphView | None, held: Mapping[str, str]
+    ) -> Trials:
+        """Trials against onnxruntime, which has a model from memory as the graph that it was read to."""
         threads, plan = self.pool.threads, lowered.plan
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         regions = sum(isinstance(part, Region) for part in plan.parts)
@@ -247,6 +258,10 @@ class _Opener:
         clear = all(is_certain(plan_estimate(own, regions, sessions, rates)) for own in plan.estimates)
         whole = whole_model(self.model, graph, self.options, is_kept=not clear)
         outputs = [spec.name for spec in lowered.outputs]
+        conversion: Conversion | None = None
+        if lowered.is_widened:
+            is_read = graph is not None and not isinstance(self.model, (str, os.PathLike))
+            conversion = Conversion.of(lowered.inputs, lowered.outputs, held, is_widened=is_read)
 
         def estimate(shapes: Sequence[Shapes]) -> Estimate:
             """As many times that of ``rates`` as this machine is slower in multiply-adds."""
@@ -254,7 +269,7 @@ class _Opener:
 
         return Trials(
             parts,
-            lambda: Parts([whole()], outputs),
+            lambda: Parts([whole()], outputs, conversion=conversion),
             [spec.name for spec in lowered.inputs],
             estimate,
             clock_of(threads),

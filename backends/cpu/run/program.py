@@ -129,6 +129,11 @@ class CpuProgram(Program):
         """Names of outputs that :meth:`run` can write into arrays of the caller's."""
         return frozenset(name for region in self._regions() for cache in region.region.caches for name in cache.written)
 
+    @property
+    def wide_caches(self) -> frozenset[str]:
+        """Names of inputs that are caches of halves, and may be fed in float32; their outputs are then float32, too."""
+        return frozenset(past for model in self._models.values() for past in model.opened.held.values())
+
     def _regions(self) -> list[RegionProgram]:
         programs = (program for model in self._models.values() for program in model.programs)
         return [program for program in programs if isinstance(program, RegionProgram)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.base import Placement
@@ -60,11 +62,19 @@ class RoutedModel:
         Raises:
             UsageError: it does not fit the model.
         """
-        _check(self.opened.inputs, feeds)
+        _check(self._specs(feeds), feeds)
         trials = self.opened.trials
         route, outputs = (Route(self.opened.parts), None) if trials is None else trials.decide(feeds, into)
         self._latest = route
         return route, outputs
+
+    def _specs(self, feeds: Mapping[str, Array]) -> Sequence[TensorSpec]:
+        """What a request is held against; a cache of halves may also be float32."""
+        held = set(self.opened.held.values())
+        if not held:
+            return self.opened.inputs
+        wide = {name for name in held if name in feeds and feeds[name].dtype == np.float32}
+        return [replace(s, dtype=np.dtype(np.float32)) if s.name in wide else s for s in self.opened.inputs]
 
     @property
     def programs(self) -> tuple[PartProgram, ...]:
