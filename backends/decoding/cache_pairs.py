@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.files.data_types import is_float
 from sift_onnx.shapes.open_axes import extents_of
 from sift_onnx.shapes.tensor_specs import TensorSpec, shape_text
 
@@ -78,10 +79,8 @@ def find_cache_pairs(
     Raises:
         UnsupportedError: an input is a tensor of a cache, and no output is the same one; or two outputs could be.
     """
-    pasts = [spec for spec in inputs if spec.dtype.kind == "f" and len(spec.shape or ()) >= _LEAST_AXES]
-    presents = {
-        _words(spec.name): spec for spec in outputs if spec.dtype.kind == "f" and len(spec.shape or ()) >= _LEAST_AXES
-    }
+    pasts = [spec for spec in inputs if _may_be_a_cache(spec)]
+    presents = {_words(spec.name): spec for spec in outputs if _may_be_a_cache(spec)}
     counts = Counter(_words(spec.name) for spec in pasts)
     pairs = []
     for past in pasts:
@@ -94,6 +93,10 @@ def find_cache_pairs(
             )
         pairs.append(_pair(past, present, batch_symbol))
     return tuple(pairs)
+
+
+def _may_be_a_cache(spec: TensorSpec) -> bool:
+    return is_float(spec.dtype) and len(spec.shape or ()) >= _LEAST_AXES
 
 
 def _words(name: str) -> tuple[str, ...]:

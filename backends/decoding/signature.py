@@ -14,6 +14,7 @@ from sift_onnx.backends.decoding.merged_branches import with_cache_branch
 from sift_onnx.backends.decoding.position_limits import most_positions
 from sift_onnx.backends.decoding.step_inputs import Progress, StepInputs, is_of_another_text
 from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.files.data_types import is_float
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.domains import MICROSOFT
 from sift_onnx.shapes.open_axes import declared_shape
@@ -70,7 +71,7 @@ class DecoderSignature:
         given = tuple(spec.name for spec in graph_inputs(skeleton) if is_of_another_text(spec.name))
         inputs = [spec for spec in graph_inputs(skeleton) if spec.name not in given]
         outputs = [_output_spec(info) for info in skeleton.graph.output if not is_of_another_text(info.name)]
-        plain = [spec for spec in inputs if spec.dtype.kind != "f"]
+        plain = [spec for spec in inputs if not is_float(spec.dtype)]
         step_inputs = StepInputs.of(plain)
         symbol = step_inputs.tokens.extents[0] if step_inputs.tokens.extents else None
         pairs = find_cache_pairs(inputs, outputs, symbol)
@@ -149,7 +150,7 @@ def _refuse_others(inputs: Sequence[TensorSpec], plain: Sequence[TensorSpec], pa
 
 def _logits_of(outputs: Sequence[TensorSpec], pairs: Sequence[CachePair]) -> str:
     presents = {pair.present for pair in pairs}
-    others = [spec.name for spec in outputs if spec.name not in presents and spec.dtype.kind == "f"]
+    others = [spec.name for spec in outputs if spec.name not in presents and is_float(spec.dtype)]
     named = [name for name in others if "logits" in name.lower()]
     if len(named or others) != 1:
         listed = ", ".join(map(repr, others)) or "none"

@@ -22,6 +22,8 @@ __all__ = ["HALVES", "in_float32"]
 
 HALVES = frozenset((onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16))
 _FLOATS = HALVES | {onnx.TensorProto.FLOAT}
+# Of a product of two constants.
+_ROUNDING = {onnx.TensorProto.FLOAT16: 2.0**-10, onnx.TensorProto.BFLOAT16: 2.0**-7}
 # Names of attributes that hold a type.
 _TYPES = ("dtype", "output_dtype", "softmax_precision", "stash_type", "to")
 # Elements from which a matrix stays as it is stored.
@@ -84,6 +86,8 @@ class _Rewriter:
         for info in (*made.proto.graph.input, *made.proto.graph.output, *made.proto.graph.value_info):
             if info.type.tensor_type.elem_type in HALVES:
                 info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        types = {self._graph.elem_type(name) for node in self._graph.nodes for name in (*node.input, *node.output)}
+        made.rounding = max(_ROUNDING[kind] for kind in types & HALVES)
         return made
 
     def _write(self, index: int, node: onnx.NodeProto) -> None:

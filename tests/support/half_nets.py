@@ -5,32 +5,45 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-__all__ = ["halved"]
+__all__ = ["halved", "rounded"]
 
-_HALVES = {onnx.TensorProto.FLOAT16: np.float16}
+_TYPES = {"float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}
 
 
-def halved(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same with float16 wherever it has float32."""
+def halved(model: onnx.ModelProto, kind: str = "float16") -> onnx.ModelProto:
+    """The same with float16, or bfloat16, wherever it has float32."""
+    half = _TYPES[kind]
     made = onnx.ModelProto()
     made.CopyFrom(model)
     graph = made.graph
     for tensor in graph.initializer:
         if tensor.data_type == onnx.TensorProto.FLOAT:
-            tensor.CopyFrom(_half(tensor))
+            tensor.CopyFrom(_rounded(tensor, half))
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.name == "to" and attribute.i == onnx.TensorProto.FLOAT:
-                attribute.i = onnx.TensorProto.FLOAT16
+                attribute.i = half
             elif attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_type == onnx.TensorProto.FLOAT:
-                attribute.t.CopyFrom(_half(attribute.t))
+                attribute.t.CopyFrom(_rounded(attribute.t, half))
     for info in (*graph.input, *graph.output, *graph.value_info):
         if info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
-            info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+            info.type.tensor_type.elem_type = half
     return made
 
 
-def _half(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    limit = float(np.finfo(np.float16).max)
-    values = np.clip(onnx.numpy_helper.to_array(tensor), -limit, limit).astype(np.float16)
-    return onnx.numpy_helper.from_array(values, tensor.name)
+def rounded(model: onnx.ModelProto, kind: str) -> onnx.ModelProto:
+    """The same with its constants rounded, and all else in float32."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for tensor in made.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            values = onnx.numpy_helper.to_array(_rounded(tensor, _TYPES[kind])).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    return made
+
+
+def _rounded(tensor: onnx.TensorProto, half: int) -> onnx.TensorProto:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(half)
+    limit = 65504.0 if half == onnx.TensorProto.FLOAT16 else 3.38e38
+    values = np.clip(onnx.numpy_helper.to_array(tensor), -limit, limit)
+    return onnx.numpy_helper.from_array(values.astype(dtype), tensor.name)

@@ -41,6 +41,7 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.errors import BackendError
 from sift_onnx.graphs.branches import choosing_inputs, take_branch
 from sift_onnx.graphs.constants import nbytes_of
 from sift_onnx.model import Model
@@ -206,7 +207,7 @@ class _Opener:
         plan = lower(graph, threads, setting, is_timed, WEIGHT_VALUES[self.options.weight_values])
         inputs: tuple[TensorSpec, ...] = ()
         outputs: tuple[TensorSpec, ...] = ()
-        if plan.parts:
+        if plan.parts or widened is not None:
             inputs = graph_inputs(declared.proto)
             outputs = tuple(_output_spec(declared, info) for info in declared.proto.graph.output)
         weights = tuple(map(weights_of, plan.parts))
@@ -220,7 +221,12 @@ class _Opener:
         if not plan.parts:
             # As it came: onnxruntime knows best how to read its data.
             source = self.model.to_proto() if isinstance(self.model, Model) else self.model
-            whole = OnnxRuntimeProgram(source, self.options)
+            try:
+                whole = OnnxRuntimeProgram(source, self.options)
+            except BackendError:
+                if graph is None or not lowered.is_widened:
+                    raise
+                return self._opened_in_float32(lowered, graph)
             parts = Parts([whole], [spec.name for spec in whole.outputs])
             return OpenedModel(lowered.metadata, whole.inputs, whole.outputs, placements, parts, None)
         workspace, arrays = _kernels.Workspace(), _kernels.ArrayPool()
@@ -235,6 +241,14 @@ class _Opener:
         parts = Parts(programs, [spec.name for spec in outputs], shapes, conversion)
         trials = self._trials(lowered, parts, graph, held) if lowered.is_timed else None
         return OpenedModel(lowered.metadata, inputs, outputs, placements, parts, trials, held)
+
+    def _opened_in_float32(self, lowered: LoweredModel, graph: GraphView) -> OpenedModel:
+        """A model of halves that onnxruntime has no operators for, as it has few for bfloat16."""
+        whole = Subgraph.of(graph, range(len(graph.nodes)), graph.inputs, graph.outputs)
+        program = OnnxRuntimeProgram(whole.model, self.options, whole.arrays)
+        conversion = Conversion.of(lowered.inputs, lowered.outputs, {}, is_widened=True)
+        parts = Parts([program], [spec.name for spec in lowered.outputs], conversion=conversion)
+        return OpenedModel(lowered.metadata, lowered.inputs, lowered.outputs, lowered.plan.placements, parts, None)
 
     def _program(
         self,
