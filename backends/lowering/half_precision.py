@@ -80,6 +80,12 @@ class _Rewriter:
 
     def rewritten(self) -> GraphView:
         """The graph in float32."""
+        for node in self._graph.nodes:
+            # What is cast for an output gets its name, as caches do in graphs of float32.
+            if self._is_dropped(node) and node.output[0] in self._graph.outputs:
+                source = node.input[0]
+                if source in self._graph.producers and source not in {*self._graph.constants, *self._graph.outputs}:
+                    self._renamed.setdefault(source, node.output[0])
         for index, node in enumerate(self._graph.nodes):
             self._write(index, node)
         made = self._graph.with_nodes(self._nodes, self._places, self._constants)
@@ -97,12 +103,14 @@ class _Rewriter:
             self._places[index] = len(self._nodes)
             self._nodes.append(node)
             return
-        if is_standard_op(node, "Cast") and self._is_float(node.input[0]) and _target(node) in _FLOATS:
+        if self._is_dropped(node):
             source = self._read(node.input[0], is_matrix=False)
             if output not in self._graph.outputs:
                 self._renamed[output] = source
-                return
-            node = onnx.helper.make_node("Identity", [source], [output], node.name)
+            elif source != output:
+                self._places[index] = len(self._nodes)
+                self._nodes.append(onnx.helper.make_node("Identity", [source], [output], node.name))
+            return
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         is_lookup = is_standard_op(node, "Gather") and self._stays(node.input[0])
@@ -111,9 +119,12 @@ class _Rewriter:
         for place, name in enumerate(node.input):
             if name and not (is_lookup and place == 0):
                 copy.input[place] = self._read(name, is_matrix=place == matrix or is_turned)
+        for place, name in enumerate(node.output):
+            copy.output[place] = self._renamed.get(name, name)
         for attribute in copy.attribute:
             _widen(attribute)
         if is_lookup:
+            output = copy.output[0]
             copy.output[0] = f"{output}:as stored"
             self._nodes.append(copy)
             copy = onnx.helper.make_node(
@@ -122,8 +133,10 @@ class _Rewriter:
         self._places[index] = len(self._nodes)
         self._nodes.append(copy)
 
-    def _is_float(self, name: str) -> bool:
-        return self._graph.elem_type(name) in _FLOATS
+    def _is_dropped(self, node: onnx.NodeProto) -> bool:
+        """Whether a node only casts from one of the types that become one to another."""
+        is_cast = is_standard_op(node, "Cast") and _target(node) in _FLOATS
+        return is_cast and self._graph.elem_type(node.input[0]) in _FLOATS
 
     def _stays(self, name: str) -> bool:
         """Whether a constant is large enough to stay as it is stored."""

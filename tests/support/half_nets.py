@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-__all__ = ["halved", "rounded"]
+__all__ = ["halved", "rounded", "with_half_caches"]
 
 _TYPES = {"float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}
 
@@ -28,6 +28,29 @@ def halved(model: onnx.ModelProto, kind: str = "float16") -> onnx.ModelProto:
     for info in (*graph.input, *graph.output, *graph.value_info):
         if info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
             info.type.tensor_type.elem_type = half
+    return made
+
+
+def with_half_caches(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A decoder of float32 that keeps its cache in float16, and casts what it reads and what it makes."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    graph = made.graph
+    names = {info.name for info in (*graph.input, *graph.output) if info.name.startswith(("past", "present"))}
+    for node in graph.node:
+        for listed in (node.input, node.output):
+            for place, name in enumerate(listed):
+                listed[place] = f"{name}:wide" if name in names else name
+    for info in (*graph.input, *graph.output):
+        if info.name in names:
+            info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    pasts = [info.name for info in graph.input if info.name in names]
+    presents = [info.name for info in graph.output if info.name in names]
+    before = [onnx.helper.make_node("Cast", [n], [f"{n}:wide"], f"cast {n}", to=onnx.TensorProto.FLOAT) for n in pasts]
+    nodes = [*before, *graph.node]
+    nodes += [onnx.helper.make_node("Cast", [f"{n}:wide"], [n], f"cast {n}", to=_TYPES["float16"]) for n in presents]
+    del graph.node[:]
+    graph.node.extend(nodes)
     return made
 
 

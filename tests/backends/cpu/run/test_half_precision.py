@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from decoder_nets import LAYERS, SPELLINGS, decoder, llama
-from half_nets import halved, rounded
+from half_nets import halved, rounded, with_half_caches
 from nets import Net
 from sparse_nets import ONE_THREAD, SparseNet
 
@@ -107,6 +107,17 @@ def test_caches_that_are_fed_in_float32_are_returned_so_and_other_inputs_are_not
     }
     with pytest.raises(UsageError, match="'past_key_values.0.key' is float64, but the model takes float16"):
         program.run(feeds() | {"past_key_values.0.key": given["past_key_values.0.key"].astype(np.float64)})
+
+
+def test_caches_of_halves_around_a_graph_of_float32_are_in_kernels() -> None:
+    mixed = with_half_caches(decoder("llama"))
+    made = Decoder(mixed, 1)
+    assert len(made.program.parts[1].region.caches) == LAYERS
+    assert tokens_of(made) == tokens_of(Decoder(mixed, 1, backend="onnxruntime"))
+    wanted = OnnxRuntimeProgram(mixed, ONE_THREAD).run(given := feeds())
+    for name, own in made.program.run(given).items():
+        assert own.dtype == wanted[name].dtype
+        np.testing.assert_allclose(own, wanted[name], rtol=2**-10, atol=1e-5, err_msg=name)
 
 
 def test_bfloat16_runs_where_onnxruntime_has_no_operators() -> None:
