@@ -49,8 +49,8 @@ class Conversion:
         return {name: _as(array, self.inside.get(name, array.dtype)) for name, array in feeds.items()}
 
     def into(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The arrays that kernels can write caches to."""
-        return {name: array for name, array in arrays.items() if array.dtype == _FLOAT32}
+        """Arrays of float32 that kernels write caches to: the caller's, or copies of its halves."""
+        return {name: _as(array, _FLOAT32) for name, array in arrays.items() if name in self.held}
 
     def outwards(self, outputs: Mapping[str, Array], feeds: Mapping[str, Array]) -> dict[str, Array]:
         """What a run returns, for what it was fed."""
