@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.files.data_types import is_float
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.domains import MICROSOFT
+from sift_onnx.shapes.input_binding import BoundInputs
 from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
@@ -112,8 +113,8 @@ class DecoderSignature:
                 f"{most}; shorten the prompt or {setting}"
             )
 
-    def step_shapes(self, sequences: int, new: int, past: int) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of all inputs but those of another text, by name.
+    def bound(self, sequences: int, new: int, past: int) -> BoundInputs:
+        """Shapes of all inputs but those of another text, and values of those that are lengths.
 
         Args:
             sequences: that are generated together, all of the same length.
@@ -128,7 +129,11 @@ class DecoderSignature:
         progress = Progress(np.full(sequences, width), width, self.pads_left, done=past)
         feeds = self.inputs.feeds(np.zeros((sequences, new), np.int64), progress)
         shapes = {name: array.shape for name, array in feeds.items()}
-        return shapes | {pair.past: pair.sizes(sequences, past) for pair in self.pairs}
+        lengths = {name: array for name, array in feeds.items() if array.ndim < 2 and array.dtype.kind in "iu"}
+        return BoundInputs(
+            shapes | {pair.past: pair.sizes(sequences, past) for pair in self.pairs},
+            values={name: tuple(map(int, array.reshape(-1))) for name, array in lengths.items()},
+        )
 
 
 def _output_spec(info: onnx.ValueInfoProto) -> TensorSpec:

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axes.sizes import Axis, AxisError
-from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause
+from sift_onnx.analysis.axes.sizes import Axis, AxisError, size_of
+from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause, Element, elements_of
 from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.analysis.heads import head_splits, splits_of_compared_features
 from sift_onnx.analysis.rule_context import RuleContext, sizes_behind
@@ -167,6 +167,9 @@ def _analyze(
         # Pinned variables, so that an axis that meets them knows why it cannot grow.
         cause = Cause(name, "input", f"it is the graph input {name!r}")
         analysis.axes[name] = tuple(Axis(analysis.system.fixed(n, cause)) for n in dims)
+    for name, numbers in inputs.values.items():
+        known = [Element(number, size_of(number)) for number in numbers]
+        analysis.elements[name] = elements_of(known, inputs.shapes[name])
     opsets = {"": int(model.graph.opset)} | opset_versions(model.graph.import_domains)
     for index, node in enumerate(analysis.order):
         ctx = RuleContext(analysis, node, index, shapes, opsets)

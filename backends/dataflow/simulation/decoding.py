@@ -25,7 +25,7 @@ from sift_onnx.backends.dataflow.workloads.decoding import DecodeWorkload, Growi
 from sift_onnx.backends.dataflow.workloads.pattern import CountMemory
 from sift_onnx.errors import UsageError
 
-__all__ = ["simulate_decoding"]
+__all__ = ["check_of_steps", "simulate_decoding"]
 
 Layers = tuple[LayerResult, ...]
 # Of the run on the prompt, of all steps, and of both.
@@ -38,14 +38,11 @@ def simulate_decoding(
     """Cycles of a prompt and of every step after it, and speed-ups as :func:`simulate_workload` has them.
 
     Raises:
-        UsageError: a training step, or outputs, are asked for.
+        UsageError: see :func:`check_of_steps`.
         UnsupportedError: a layer or the cache does not fit on the machine, or the fidelity not to it.
     """
     settings = settings or Settings()
-    if settings.training:
-        raise UsageError("a decoder generates after it was trained; leave `training` or `decode` out")
-    if settings.fidelity == "functional":
-        raise UsageError("fidelity 'functional' runs a model once; leave `decode` out, or use fidelity 'fast'")
+    check_of_steps(settings)
     count = CountMemory()
     prefill, steps = _layers(workload, machine, settings, count)
     whole = _together(prefill, steps)
@@ -82,6 +79,18 @@ def simulate_decoding(
             whole=Phase(whole, sum(weights), sum(read), sum(written), vs_dense[2], vs_original[2]),
         ),
     )
+
+
+def check_of_steps(settings: Settings) -> None:
+    """Check what steps are simulated with.
+
+    Raises:
+        UsageError: a training step, or outputs, are asked for.
+    """
+    if settings.training:
+        raise UsageError("a decoder generates after it was trained; leave `training` or `decode` out")
+    if settings.fidelity == "functional":
+        raise UsageError("fidelity 'functional' runs a model once; leave `decode` out, or use fidelity 'fast'")
 
 
 def _notes(workload: DecodeWorkload, machine: Machine, settings: Settings) -> Sequence[str]:

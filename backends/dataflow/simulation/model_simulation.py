@@ -9,7 +9,7 @@ from pathlib import Path
 from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
 from sift_onnx.backends.dataflow.machines.machine import Machine
 from sift_onnx.backends.dataflow.machines.preset_files import load_machine
-from sift_onnx.backends.dataflow.simulation.decoding import simulate_decoding
+from sift_onnx.backends.dataflow.simulation.decoding import check_of_steps, simulate_decoding
 from sift_onnx.backends.dataflow.simulation.result import Simulation
 from sift_onnx.backends.dataflow.simulation.simulator import Fidelity, Settings, Weights, simulate_workload
 from sift_onnx.backends.dataflow.workloads.decoding import DecodeWorkload, lower_decoding
@@ -75,6 +75,7 @@ def simulate(
         if decode is not None:
             raise UsageError(f"of {workload.name} only sizes are known; leave `decode` out, or pass a model")
     elif decode is not None:
+        check_of_steps(settings)
         workload = lower_decoding(model, decode, batch, input_shapes)
     else:
         workload = lower(model, batch, input_shapes)

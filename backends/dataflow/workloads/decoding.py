@@ -159,8 +159,8 @@ def lower_decoding(
     patterns: KnownPatterns = {}
 
     def at(new: int, past: int) -> Workload:
-        shapes = {**others.shapes, **signature.step_shapes(sequences, new, past)}
-        bound = BoundInputs(shapes, others.assumed, others.said)
+        own = signature.bound(sequences, new, past)
+        bound = replace(others, shapes={**others.shapes, **own.shapes}, values=own.values)
         return replace(lower_at(loaded, bound, patterns=patterns, caches=caches), batch=sequences)
 
     per_token = sum(int(np.prod(pair.sizes(sequences, 1))) for pair in signature.pairs)

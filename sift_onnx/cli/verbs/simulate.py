@@ -150,6 +150,7 @@ def simulate(
     """
     from msgspec.structs import replace
 
+    from sift_onnx.backends.dataflow.simulation.decoding import check_of_steps
     from sift_onnx.backends.dataflow.simulation.heat import heat_maps
     from sift_onnx.backends.dataflow.simulation.model_simulation import simulate_lowered
     from sift_onnx.backends.dataflow.simulation.simulator import Settings
@@ -167,10 +168,12 @@ def simulate(
         check_output(Path(output), force)
     if html is not None:
         require_charts()
-    if decode is not None and trace is not None:
-        raise UsageError("--trace follows one run, node by node; leave --decode out")
     machine = _machine(preset, grid)
     settings = Settings(training, weights, fidelity, MaskUpdates(grow=grow), arithmetic)
+    if decode is not None:
+        check_of_steps(settings)
+        if trace is not None:
+            raise UsageError("--trace follows one run, node by node; leave --decode out")
     with status_line(f"simulating {model}", verbosity):
         workload, decoder = _workload(model, batch, wide, input_shapes, seed, decode)
         if decoder is not None and fidelity == "functional":
