@@ -46,7 +46,7 @@ class GraphView:
         rounding: relative error of the graph's constants: those of formulas are recognized up to it.
     """
 
-    rounding = 1e-5
+    rounding: float = 1e-5
 
     def __init__(self, model: Model) -> None:
         """Read ``model`` and infer its types and sizes."""

@@ -18,10 +18,10 @@ from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.operators.domains import MICROSOFT, canonical_domain, is_standard
 
-__all__ = ["HALVES", "in_float32"]
+__all__ = ["in_float32"]
 
-HALVES = frozenset((onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16))
-_FLOATS = HALVES | {onnx.TensorProto.FLOAT}
+_HALVES = frozenset((onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16))
+_FLOATS = _HALVES | {onnx.TensorProto.FLOAT}
 # Of a product of two constants.
 _ROUNDING = {onnx.TensorProto.FLOAT16: 2.0**-10, onnx.TensorProto.BFLOAT16: 2.0**-7}
 # Names of attributes that hold a type.
@@ -37,11 +37,13 @@ def in_float32(graph: GraphView) -> GraphView | None:
 
     Returns:
         None for a graph whose nodes read no halves besides weights, and for one that has nodes with graphs, or of other
-        domains than ONNX's and com.microsoft.
+        domains than ONNX's and com.microsoft, or a constant among its outputs.
     """
     if not any(_is_half(graph, name) for node in graph.nodes for name in _activations(graph, node)):
         return None
     if any(_has_graph(node) or _is_foreign(node) for node in graph.nodes) or graph.proto.functions:
+        return None
+    if any(name in graph.constants for name in graph.outputs):
         return None
     return _Rewriter(graph).rewritten()
 
@@ -55,7 +57,7 @@ def _activations(graph: GraphView, node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _is_half(graph: GraphView, name: str) -> bool:
-    return graph.elem_type(name) in HALVES
+    return graph.elem_type(name) in _HALVES
 
 
 def _has_graph(node: onnx.NodeProto) -> bool:
@@ -90,10 +92,10 @@ class _Rewriter:
             self._write(index, node)
         made = self._graph.with_nodes(self._nodes, self._places, self._constants)
         for info in (*made.proto.graph.input, *made.proto.graph.output, *made.proto.graph.value_info):
-            if info.type.tensor_type.elem_type in HALVES:
+            if info.type.tensor_type.elem_type in _HALVES:
                 info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
         types = {self._graph.elem_type(name) for node in self._graph.nodes for name in (*node.input, *node.output)}
-        made.rounding = max(_ROUNDING[kind] for kind in types & HALVES)
+        made.rounding = max(_ROUNDING[kind] for kind in types & _HALVES)
         return made
 
     def _write(self, index: int, node: onnx.NodeProto) -> None:
@@ -102,6 +104,10 @@ class _Rewriter:
             # Who reads it gets what it holds.
             self._places[index] = len(self._nodes)
             self._nodes.append(node)
+            return
+        if is_standard_op(node, "Cast") and self._stays(node.input[0]):
+            self._places[index] = len(self._nodes)
+            self._nodes.append(_cast(node.input[0], output, node.name))
             return
         if self._is_dropped(node):
             source = self._read(node.input[0], is_matrix=False)
@@ -123,15 +129,12 @@ class _Rewriter:
             copy.output[place] = self._renamed.get(name, name)
         for attribute in copy.attribute:
             _widen(attribute)
+        self._places[index] = len(self._nodes)
+        self._nodes.append(copy)
         if is_lookup:
             output = copy.output[0]
             copy.output[0] = f"{output}:as stored"
-            self._nodes.append(copy)
-            copy = onnx.helper.make_node(
-                "Cast", [copy.output[0]], [output], f"{node.name}:cast", to=onnx.TensorProto.FLOAT
-            )
-        self._places[index] = len(self._nodes)
-        self._nodes.append(copy)
+            self._nodes.append(_cast(copy.output[0], output, f"{node.name}:cast"))
 
     def _is_dropped(self, node: onnx.NodeProto) -> bool:
         """Whether a node only casts from one of the types that become one to another."""
@@ -154,7 +157,7 @@ class _Rewriter:
         if is_matrix and self._stays(name):
             if name not in self._cast:
                 self._cast.add(name)
-                self._nodes.append(onnx.helper.make_node("Cast", [name], [made], made, to=onnx.TensorProto.FLOAT))
+                self._nodes.append(_cast(name, made, made))
             return made
         made = f"{name}:as float32"
         if made not in self._constants:
@@ -163,14 +166,18 @@ class _Rewriter:
         return made
 
 
+def _cast(source: str, result: str, name: str) -> onnx.NodeProto:
+    return onnx.helper.make_node("Cast", [source], [result], name, to=onnx.TensorProto.FLOAT)
+
+
 def _target(node: onnx.NodeProto) -> int:
     return next((int(attribute.i) for attribute in node.attribute if attribute.name == "to"), 0)
 
 
 def _widen(attribute: onnx.AttributeProto) -> None:
     """Types and tensors of halves within an attribute."""
-    if attribute.name in _TYPES and attribute.type == onnx.AttributeProto.INT and attribute.i in HALVES:
+    if attribute.name in _TYPES and attribute.type == onnx.AttributeProto.INT and attribute.i in _HALVES:
         attribute.i = onnx.TensorProto.FLOAT
-    elif attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_type in HALVES:
+    elif attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_type in _HALVES:
         values = np.asarray(onnx.numpy_helper.to_array(attribute.t)).astype(np.float32)
         attribute.t.CopyFrom(onnx.numpy_helper.from_array(values, attribute.t.name))

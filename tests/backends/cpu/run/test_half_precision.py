@@ -120,6 +120,17 @@ def test_caches_of_halves_around_a_graph_of_float32_are_in_kernels() -> None:
         np.testing.assert_allclose(own, wanted[name], rtol=2**-10, atol=1e-5, err_msg=name)
 
 
+def test_matrices_that_a_graph_of_float32_casts_itself_stay_halves() -> None:
+    net = SparseNet(17)
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((64, 64)) * (rng.random((64, 64)) < 0.3)
+    x = net.input("x", values=np.ones((4, 64), np.float16))
+    operands = (net.op("Cast", name, to=onnx.TensorProto.FLOAT) for name in (x, net.constant(values, dtype=np.float16)))
+    net.output(net.op("MatMul", *operands), 4, 64)
+    (region,) = CpuProgram(net.model(), ONE_THREAD).parts
+    assert [step.spec.weights.values for step in region.region.steps] == ["float16"]
+
+
 def test_bfloat16_runs_where_onnxruntime_has_no_operators() -> None:
     made = Decoder(halved(decoder("llama"), "bfloat16"), 1)
     assert len(made.program.parts[1].region.caches) == LAYERS
