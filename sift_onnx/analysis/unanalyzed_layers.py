@@ -1,7 +1,7 @@
-"""Weight layers that the axis analysis cannot handle: it does not know the shape of what they read, or they are within
-the graphs of another node, such as an ``If``.
+"""Weight layers that the axis analysis cannot handle.
 
-No pass changes them and their cost is unknown. They are reported, never dropped silently.
+It does not know the shape of what they read, or they are within the graphs of another node, such as an ``If``. No pass
+changes them and their cost is unknown. They are reported, never dropped silently.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def left_out_layers(analysis: AxisAnalysis) -> list[LeftOutLayer]:
     known = {(use.index, layer.name) for layer in analysis.layers.values() for use in layer.uses}
     found: list[LeftOutLayer] = []
     for index, node in enumerate(analysis.order):
-        inside = {constant.name: (constant, inner) for inner in _inner_nodes(node) for constant in stored_weights(inner)}
+        inside = {
+            constant.name: (constant, inner) for inner in _inner_nodes(node) for constant in stored_weights(inner)
+        }
         found += [LeftOutLayer(constant, index, inner, node, is_inside=True) for constant, inner in inside.values()]
         stop = _stop(analysis, node) if node.op in _WEIGHTS else None
         if stop is None:
@@ -136,8 +138,8 @@ def _explained(layers: Sequence[LeftOutLayer]) -> str:
     named = [f"{layer.constant.name!r} ({layer.node.op} {node_name(layer.node)!r})" for layer in layers]
     if layers[0].is_inside:
         return (
-            f"{listing(named)}, within {_called(stop)}, whose graphs are not looked into. Export a merged decoder without "
-            "merging (of optimum, its option no_post_process), or simplify a condition that is a constant (onnxsim)"
+            f"{listing(named)}, within {_called(stop)}, whose graphs are not looked into. Export a merged decoder "
+            "without merging (of optimum, its option no_post_process), or simplify a constant condition (onnxsim)"
         )
     output = next((t.name for t in stop.outputs if t.name), "")
     source = layers[0].source

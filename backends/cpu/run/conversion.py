@@ -40,7 +40,7 @@ class Conversion:
     def of(
         cls, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], held: Mapping[str, str], is_widened: bool
     ) -> Conversion:
-        """Of programs that compute in float32 where the model has halves; or as the model does, if not ``is_widened``."""
+        """Of programs that compute in float32 where the model has halves, if ``is_widened``; or else as it does."""
         inside = {spec.name: _FLOAT32 if is_widened and is_half(spec.dtype) else spec.dtype for spec in inputs}
         return cls(inside, {spec.name: spec.dtype for spec in outputs}, held)
 

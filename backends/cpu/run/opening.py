@@ -119,9 +119,7 @@ class _Shared:
 _shared = _Shared()
 
 
-def open_model(
-    model: ModelSource | Model, options: CompileOptions, pool: ThreadPool, isa: str, peak: Peak
-) -> Opened:
+def open_model(model: ModelSource | Model, options: CompileOptions, pool: ThreadPool, isa: str, peak: Peak) -> Opened:
     """Open ``model``; errors as :meth:`Backend.compile` has them.
 
     Args:
@@ -261,9 +259,7 @@ class _Opener:
             return RegionProgram(part, weights, self.pool.kernels, workspace, arrays, self.isa)
         return OnnxRuntimeProgram(part.model, self.options, part.arrays, stays_awake=False)
 
-    def _trials(
-        self, lowered: LoweredModel, parts: Parts, graph: GraphView | None, held: Mapping[str, str]
-    ) -> Trials:
+    def _trials(self, lowered: LoweredModel, parts: Parts, graph: GraphView | None, held: Mapping[str, str]) -> Trials:
         """Trials against onnxruntime, which has a model from memory as the graph that it was read to."""
         threads, plan = self.pool.threads, lowered.plan
         rates = rates_of(self.isa, threads, _kernels.detected_isa())

@@ -59,8 +59,8 @@ class CpuBackend(Backend):
 class CpuProgram(Program):
     """A compiled model; runs on several threads at once.
 
-    Where an ``If`` chooses between two graphs by an input, as in merged decoders, each of them is compiled, and each run
-    takes the one that is asked for.
+    Where an ``If`` chooses between two graphs by an input, as in merged decoders, each of them is compiled, and each
+    run takes the one that is asked for.
 
     Attributes:
         threads: of the kernels, and of onnxruntime's parts.

@@ -150,8 +150,6 @@ def _ratios(
     return ratio_of(prompts), ratio_of(steps), ratio_of(both)
 
 
-def _cycles(
-    workload: DecodeWorkload, machine: Machine, settings: Settings, count: CountMemory
-) -> tuple[int, int]:
+def _cycles(workload: DecodeWorkload, machine: Machine, settings: Settings, count: CountMemory) -> tuple[int, int]:
     prefill, steps = _layers(workload, machine, settings, count)
     return sum(layer.cycles for layer in prefill), sum(layer.cycles for layer in steps)

@@ -52,8 +52,8 @@ def simulate(
         mask_updates: of training; SET every 100 steps by default.
         arithmetic: of ``functional``: ``float32``, or ``float16``, which rounds in the order of arrival.
         seed: of the inputs of ``functional``.
-        decode: of a decoder with a cache among its inputs: tokens of a prompt, and new ones. The run on the prompt gives
-            the first; each of the others takes a step, whose attention grows with the cache.
+        decode: of a decoder with a cache among its inputs: tokens of a prompt, and new ones. The run on the prompt
+            gives the first; each of the others takes a step, whose attention grows with the cache.
 
     Raises:
         UsageError: a bad machine, batch, input shape or number of tokens; ``functional`` with training, or with a

@@ -105,7 +105,7 @@ def test_caches_that_are_fed_in_float32_are_returned_so_and_other_inputs_are_not
     assert {name: array.dtype.name for name, array in outputs.items()} == {
         name: "float16" if name == "logits" else "float32" for name in outputs
     }
-    with pytest.raises(UsageError, match="'past_key_values.0.key' is float64, but the model takes float16"):
+    with pytest.raises(UsageError, match=r"'past_key_values\.0\.key' is float64, but the model takes float16"):
         program.run(feeds() | {"past_key_values.0.key": given["past_key_values.0.key"].astype(np.float64)})
 
 

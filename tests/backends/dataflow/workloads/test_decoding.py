@@ -34,7 +34,9 @@ def attention_macs(workload: Workload) -> int:
     return sum(op.operations for op in workload.weightless if op.kind == "product")
 
 
-@pytest.mark.parametrize("spelling", ["llama", "genai", *(pytest.param(s, marks=pytest.mark.slow) for s in ("gpt2", "opset23"))])
+@pytest.mark.parametrize(
+    "spelling", ["llama", "genai", *(pytest.param(s, marks=pytest.mark.slow) for s in ("gpt2", "opset23"))]
+)
 def test_products_and_attention_are_counted_as_by_hand(spelling: str) -> None:
     workload = workload_of(spelling)
     sizes = {p.name: p.pattern.map.size for p in workload.first.products}
