@@ -43,7 +43,10 @@ class GraphView:
         origin: every node of the model, and its index in ``nodes``; None for one that the graph does without.
         intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
+        rounding: relative error of the graph's constants: those of formulas are recognized up to it.
     """
+
+    rounding: float = 1e-5
 
     def __init__(self, model: Model) -> None:
         """Read ``model`` and infer its types and sizes."""
@@ -66,6 +69,7 @@ class GraphView:
         proto.graph.node.extend(nodes)
         proto.graph.initializer.extend(full_tensor(constant) for constant in constants.values())
         view = GraphView.__new__(GraphView)
+        view.rounding = self.rounding
         origin = [(node, None if index is None else places.get(index)) for node, index in self.origin]
         view._read(proto, {**self.constants, **constants}, origin)
         return view

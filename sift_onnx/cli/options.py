@@ -78,6 +78,23 @@ class TokenIds(click.ParamType[Any]):
         return ids
 
 
+class PromptAndTokens(click.ParamType[Any]):
+    """``128,32``."""
+
+    name = "PROMPT,TOKENS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        parts = value.split(",")
+        counts = [int(part) for part in parts if part.isdigit()]
+        if len(parts) != 2 or len(counts) != 2 or counts[0] < 1 or counts[1] < 2:
+            self.fail(f"{value!r} is not of the form 128,32, with two new tokens at least", param, ctx)
+        if max(counts) > LARGEST_COUNT:
+            self.fail(f"{max(counts)} is above {LARGEST_COUNT}", param, ctx)
+        return counts[0], counts[1]
+
+
 class InputShape(click.ParamType[Any]):
     """``NAME:1,3,224,224``; a scalar is ``NAME:``."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from sift_onnx.shapes.tensor_specs import TensorSpec
 __all__ = ["InputCheck"]
 
 Array = npt.NDArray[Any]
+_FLOAT = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -23,21 +24,22 @@ class _Expected:
     """What an input's array has to be like; axes by their position."""
 
     name: str
-    dtype: np.dtype[Any]
+    dtypes: tuple[np.dtype[Any], ...]
     rank: int | None
     sizes: tuple[tuple[int, int], ...]
     symbols: tuple[tuple[int, str], ...]
 
     @classmethod
-    def of(cls, spec: TensorSpec) -> _Expected:
+    def of(cls, spec: TensorSpec, is_wide: bool) -> _Expected:
         extents = tuple(enumerate(spec.extents))
         sizes = tuple((axis, size) for axis, size in extents if isinstance(size, int))
         symbols = tuple((axis, size) for axis, size in extents if isinstance(size, str))
-        return cls(spec.name, spec.dtype, None if spec.shape is None else len(spec.shape), sizes, symbols)
+        dtypes = (spec.dtype, _FLOAT) if is_wide else (spec.dtype,)
+        return cls(spec.name, dtypes, None if spec.shape is None else len(spec.shape), sizes, symbols)
 
     def fits(self, array: Array, known: dict[str, int]) -> bool:
         shape = array.shape
-        if array.dtype != self.dtype or self.rank not in (None, len(shape)):
+        if array.dtype not in self.dtypes or self.rank not in (None, len(shape)):
             return False
         for axis, size in self.sizes:
             if shape[axis] != size:
@@ -48,10 +50,11 @@ class _Expected:
 class InputCheck:
     """Checks the arrays of a request; of a decoder's, whose shapes are new in each step, there are dozens."""
 
-    def __init__(self, inputs: Sequence[TensorSpec]) -> None:
-        """Of a model with these inputs."""
+    def __init__(self, inputs: Sequence[TensorSpec], wide: Collection[str] = ()) -> None:
+        """Of a model with these inputs; those named ``wide`` may be float32 as well, whatever the model says."""
         self._inputs = tuple(inputs)
-        self._expected = tuple(map(_Expected.of, inputs))
+        self._wide = frozenset(wide)
+        self._expected = tuple(_Expected.of(spec, spec.name in self._wide) for spec in inputs)
 
     def __call__(self, feeds: Mapping[str, Array]) -> None:
         """Also that axes of one name have one size: the lowering relies on it.
@@ -67,8 +70,13 @@ class InputCheck:
                     break
             else:
                 return
-        check_feeds(self._inputs, feeds)
-        _check_symbols(self._inputs, feeds)
+        inputs = [self._as_given(spec, feeds) for spec in self._inputs]
+        check_feeds(inputs, feeds)
+        _check_symbols(inputs, feeds)
+
+    def _as_given(self, spec: TensorSpec, feeds: Mapping[str, Array]) -> TensorSpec:
+        is_wide = spec.name in self._wide and spec.name in feeds and feeds[spec.name].dtype == _FLOAT
+        return replace(spec, dtype=_FLOAT) if is_wide else spec
 
 
 def _check_symbols(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:

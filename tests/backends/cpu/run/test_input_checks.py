@@ -53,3 +53,13 @@ def test_a_missing_input_is_named(name: str) -> None:
         CHECK(given)
     with pytest.raises(UsageError, match="unknown input 'other'"):
         CHECK(given | {"other": np.zeros(1, FLOAT)})
+
+
+def test_named_inputs_may_be_float32_as_well() -> None:
+    check = InputCheck([TensorSpec("past", np.dtype(np.float16), ("batch", 4))], ["past"])
+    for dtype in (np.float16, np.float32):
+        check({"past": np.zeros((2, 4), dtype)})
+    with pytest.raises(UsageError, match="input 'past' is float64"):
+        check({"past": np.zeros((2, 4), np.float64)})
+    with pytest.raises(UsageError, match="input 'past' has the shape"):
+        check({"past": np.zeros((2, 5), np.float32)})
