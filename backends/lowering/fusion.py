@@ -3,7 +3,8 @@
 Eight rules, applied to the steps of one region until none applies; those of ``quantized_fusion`` come after them.
 "Sole" is a value that one step reads, once and in the view that it was made in, and that does not leave the region.
 
-1. A step per channel after a sole result without activation is folded into weights and bias. Zeros stay zeros.
+1. A step per channel after a sole result without activation is folded into weights and bias, or, after a layer of
+   integers, into the scale and the shift of its sums. Zeros stay zeros.
 2. x * sigmoid(x) is silu(x), x * hard_sigmoid(x; 1/6, 1/2) is hard_swish(x).
 3. An addition to a sole result without activation becomes that operator's second operand.
 4. An activation after a sole result without activation is applied where the result is stored.
@@ -103,13 +104,29 @@ def _fold_scale(region: RegionSteps, step: Step) -> Merged:
         return merged(before, step, combined)
     if isinstance(spec, GroupNormalization) and step.spec.slopes is None and step.spec.activation == NO_ACTIVATION:
         return merged(before, step, replace(spec, scale=spec.scale * scale, shift=spec.shift * scale + shift))
-    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION or step.spec.slopes is not None:
+    if not isinstance(spec, (LinearLayer, QuantizedMatmul)):
         return None
+    if spec.activation != NO_ACTIVATION or step.spec.slopes is not None:
+        return None
+    if isinstance(spec, QuantizedMatmul):
+        made = _of_sums(spec, step.spec)
+        return None if made is None else merged(before, step, made)
     if isinstance(spec, Conv):
         scale, shift = (np.repeat(values, math.prod(spec.block)) for values in (scale, shift))
     bias = shift if spec.bias is None else spec.bias * scale + shift
     weights = spec.weights if np.all(scale == 1) else spec.weights.scaled(scale)
     return merged(before, step, replace(spec, weights=weights, bias=bias, activation=step.spec.activation))
+
+
+def _of_sums(layer: QuantizedMatmul, after: ChannelScale) -> QuantizedMatmul | None:
+    """A layer of integers with floats as its result, whose scale and shift contain ``after``."""
+    # Where the model rounds floats between the two, the layer does so as well.
+    if layer.y is not None or layer.is_divided or not np.all(after.scale > 0):
+        return None
+    if after.activation[0] not in ("none", "clip"):
+        return None
+    shift = after.shift if layer.shift is None else layer.shift * after.scale + after.shift
+    return replace(layer, scale=layer.scale * after.scale, shift=shift, activation=after.activation)
 
 
 def _gate(region: RegionSteps, step: Step) -> Merged:

@@ -244,6 +244,10 @@ class GraphView:
         """The values of a constant; None for what is none."""
         return array_of(self.constants[name]) if name in self.constants else None
 
+    def folded_values(self, name: str) -> npt.NDArray[np.generic] | None:
+        """As :meth:`values_of`, also of what nodes make of constants: see :meth:`fold`."""
+        return self.values_of(name) if self.fold(name) else None
+
 
 def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:
     outputs = {info.name for info in graph.output}

@@ -41,13 +41,15 @@ __all__ = ["store_computed_parameters"]
 
 Array = npt.NDArray[Any]
 
-# These give other numbers at every run, belong to a quantized layer, or have graphs of their own.
+# These give other numbers at every run, belong to a quantized layer (training rounds weights, and makes no integers of
+# them), or have graphs of their own.
 _NOT_COMPUTED = DRAWING | {
     "DequantizeLinear",
     "DynamicQuantizeLinear",
     "If",
     "Loop",
     "QuantizeLinear",
+    "Round",
     "Scan",
     "SequenceMap",
 }
@@ -134,10 +136,17 @@ def _computed_nodes(graph: gs.Graph) -> dict[int, gs.Node]:
             inputs
             and is_standard(node.domain)
             and node.op not in _NOT_COMPUTED
+            and not (node.op == "Cast" and _are_integers(inputs[0]))
             and all(id(t) in computed or constant_values(t) is not None for t in inputs)
         ):
             computed |= {id(t): node for t in node.outputs}
     return computed
+
+
+def _are_integers(tensor: gs.Tensor) -> bool:
+    """Whether it is several constant integers, of which a Cast makes the weights of a quantized layer."""
+    constant = constant_values(tensor)
+    return constant is not None and dtype_of(constant).kind in "iu" and math.prod(shape_of(constant)) > 1
 
 
 def _parameters(graph: gs.Graph, computed: dict[int, gs.Node]) -> Iterator[gs.Variable]:

@@ -153,7 +153,13 @@ def test_weights_of_quantized_layers_stay(net: Net) -> None:
     integers = net.constant(np.arange(16).reshape(4, 4), dtype=np.int8)
     weight = net.op("DequantizeLinear", integers, net.constant(0.1, dtype=np.float32))
     cast = net.op("Mul", net.op("Cast", integers, to=onnx.TensorProto.FLOAT), net.constant(0.1, dtype=np.float32))
-    net.output(net.op("MatMul", net.op("MatMul", net.tokens(4), weight), cast))
+    scales = net.constant(np.full((1, 4), 0.1), dtype=np.float32)
+    by_channel = net.op("Mul", net.op("Cast", integers, to=onnx.TensorProto.FLOAT), scales)
+    rounded = net.op("Mul", net.op("Round", net.op("Div", net.weight(4, 4), scales)), scales)
+    y = net.tokens(4)
+    for operand in (weight, cast, by_channel, rounded):
+        y = net.op("MatMul", y, operand)
+    net.output(y)
     assert stored(net)[1] == []
 
 

@@ -36,6 +36,7 @@ from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.graphs.constants import nbytes_of
@@ -151,7 +152,7 @@ class _Opener:
         loaded, _ = store_computed_parameters(loaded)
         graph = GraphView(loaded)
         check_constant_sizes(graph)
-        graph = channels_first(graph)
+        graph = channels_first(with_standard_quantization(graph))
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))

@@ -23,8 +23,9 @@ from sift_onnx.backends.lowering.rules import (
     slicing,
 )
 from sift_onnx.backends.lowering.rules.flat_images import is_flat, steps_on_images
-from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer, fold_dequantized
+from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.rules.stored_integers import fold_dequantized
 from sift_onnx.backends.lowering.specs import LinearResize
 from sift_onnx.operators.domains import MICROSOFT, is_standard
 from sift_onnx.operators.registry import Registry
@@ -95,7 +96,7 @@ _RULES.add_table({
 }, MICROSOFT)  # fmt: skip
 # What takes bytes as it takes floats: it moves them, takes the largest, or cuts them off.
 _OF_BYTES = frozenset({
-    "Clip", "Concat", "Flatten", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Transpose",
+    "Cast", "Clip", "Concat", "Flatten", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Transpose",
     "Unsqueeze",
 })  # fmt: skip
 

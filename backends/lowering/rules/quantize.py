@@ -14,13 +14,9 @@ from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.matching.byte_chains import ByteFunction, values_made
 from sift_onnx.backends.lowering.quantization import HIGHEST, Quantization
 from sift_onnx.backends.lowering.rules.pooling import pool
-from sift_onnx.backends.lowering.rules.quantized_layers import (
-    Integers,
-    conv_spec,
-    matmul_spec,
-    quantization_at,
-)
+from sift_onnx.backends.lowering.rules.quantized_layers import conv_spec, matmul_spec, quantization_at
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.rules.stored_integers import Integers
 from sift_onnx.backends.lowering.specs import (
     Activation,
     ByteTable,
@@ -250,11 +246,14 @@ def _of_two(node: NodeView, spec: Spec, positions: tuple[int, int]) -> Step:
 
 def _integers(node: NodeView, position: int) -> Integers:
     """Constant weights at this input; their scale and zero point are the next two."""
+    graph, names = node.graph, [node.input(position + place) for place in range(3)]
+    if names[0] in graph.derived:
+        graph.fold(names[0])
     constant = node.constant(position)
     if constant is None:
-        raise NotLowered(f"the weights {node.input(position)!r} are {node.why_not_constant(position)}")
-    scale = node.array(position + 1)
-    zero = node.array(position + 2) if node.input(position + 2) else np.zeros(1, np.int16)
+        raise NotLowered(f"the weights {names[0]!r} are {node.why_not_constant(position)}")
+    scale = graph.folded_values(names[1])
+    zero = graph.folded_values(names[2]) if names[2] else np.zeros(1, np.int16)
     if scale is None or zero is None or scale.dtype != np.float32 or not np.isfinite(scale).all():
         raise NotLowered("scale or zero point of its weights are no finite constants")
     if scale.ndim > 1:

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from onnxruntime.quantization import QuantType
 from quantized_nets import MICROSOFT, STATIC, Array, PrunedNet, dynamic, inputs_of, integer_net, static
+from quantizer_spellings import without_bytes_between
 from step_reference import run_steps
 
 from sift_onnx.backends.cpu.lower.weights import read_weights
@@ -98,6 +99,14 @@ def test_a_bias_that_is_added_to_the_bytes_of_a_product_joins_it() -> None:
     steps = lowered(model)
     layers = [step.spec for step in steps if isinstance(step.spec, QuantizedMatmul)]
     assert [layer.shifted is not None for layer in layers] == [True, True, False]
+    assert_close(steps, model)
+
+
+def test_a_bias_that_is_added_to_the_floats_of_a_product_joins_it() -> None:
+    model = without_bytes_between(static("tokens", "qdq"), "MatMul", "Add")
+    steps = lowered(model)
+    layers = [step.spec for step in steps if isinstance(step.spec, QuantizedMatmul)]
+    assert [(layer.y is not None, layer.shifted) for layer in layers] == [(True, None)] * 3
     assert_close(steps, model)
 
 

@@ -22,6 +22,7 @@ from quantized_nets import (
     static,
     within_seven_bits,
 )
+from quantizer_spellings import SPELLINGS, as_arithmetic, without_bytes_between, without_zero_points
 from sparse_nets import ONE_THREAD, places, reasons
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
@@ -73,6 +74,32 @@ def test_static_quantization(net: str, spelling: str) -> None:
 def test_weights_that_the_graph_quantizes(spelling: str) -> None:
     program = assert_same(quantized_in_the_graph(static("images", spelling)), batches=(3,))
     assert "int8, " in reasons(program)["second"]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_what_other_tools_write(spelling: str) -> None:
+    program = assert_same(SPELLINGS[spelling](static("images", "qdq per channel")), batches=(3,))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    borders = [step.spec for step in part.region.steps if isinstance(step.spec, (Quantize, Dequantize))]
+    assert len(borders) == 2
+    assert "int8, " in reasons(program)["second"]
+
+
+def test_int8_without_zero_points() -> None:
+    program = assert_same(without_zero_points(static("images", "symmetric qdq of int8")), batches=(3,))
+    assert "int8, " in reasons(program)["second"]
+
+
+def test_floats_between_a_layer_and_a_sum() -> None:
+    model = without_bytes_between(static("images", "qdq per channel"), "Conv", "Add")
+    assert "int8, " in reasons(assert_same(model, batches=(3,)))["second"]
+
+
+def test_dequantized_weights_of_float_layers_as_arithmetic() -> None:
+    model = as_arithmetic(of_weights_alone(static("images", "qdq per channel")))
+    program = assert_same(model, batches=(3,), step=0.01)
+    assert "of its weights are pruned" in reasons(program)["second"]
 
 
 @pytest.mark.parametrize("spelling", ["qdq per channel", "qdq with asymmetric weights of uint8"])
