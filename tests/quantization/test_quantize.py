@@ -141,6 +141,17 @@ def test_a_quantized_file_is_read_without_a_warning(pruned: dict[str, Any], tmp_
     }
 
 
+def test_activations_of_signed_bytes_have_no_zero_point() -> None:
+    proto = quantize_model(NET, DATA, measure=False, activations="int8").model.to_proto()
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    points = [stored[node.input[2]] for node in proto.graph.node if node.op_type == "QuantizeLinear"]
+    assert points
+    assert all(point.dtype == np.int8 and not point.any() for point in points)
+    np.testing.assert_allclose(scores(proto), scores(NET), atol=0.1 * np.abs(scores(NET)).max())
+    with pytest.raises(UsageError, match="`dynamic=True` makes uint8 of activations; `activations='int8'` needs"):
+        quantize_model(NET, dynamic=True, activations="int8")
+
+
 def test_layers_that_stay_in_floating_point() -> None:
     found = quantize_model(NET, DATA, measure=False, keep_float=["stem.*", "head.weight"])
     types = {layer.name.removesuffix("_quantized"): layer.type for layer in found.report.layers}
