@@ -270,7 +270,9 @@ def _constant_of(node: onnx.NodeProto) -> gs.Constant | None:
         return gs.Constant(node.output[0], np.asarray(value, np.float32))
     if isinstance(value, int):
         return gs.Constant(node.output[0], np.asarray(value, np.int64))
-    return None
+    types = {onnx.AttributeProto.FLOATS: np.float32, onnx.AttributeProto.INTS: np.int64}
+    kind = types.get(node.attribute[0].type)
+    return None if kind is None else gs.Constant(node.output[0], np.asarray(value, kind))
 
 
 def is_standard_op(node: onnx.NodeProto, *ops: str) -> bool:

@@ -81,7 +81,7 @@ def with_cast_points(model: onnx.ModelProto) -> onnx.ModelProto:
         stored, scale, zero = w.values.get(node.input[0]), w.values[node.input[1]], w.values[node.input[2]]
         if stored is not None and stored.dtype == np.int32:
             factor = w.node("Mul", [w.constant(scale / np.float32(2)), w.constant(np.float32(2))])
-            quotient = w.node("Div", [w.constant(stored * scale), factor.output[0]])
+            quotient = w.node("Div", [w.constant(stored.astype(np.float32) * scale), factor.output[0]])
             integers = w.node("Cast", [quotient.output[0]], to=TensorProto.INT32)
             sizes = w.node("Shape", [factor.output[0]])
             zeros = numpy_helper.from_array(np.zeros(1, np.int32))

@@ -67,7 +67,7 @@ def test_rounding_in_any_order(
     low = -(levels // 2) if is_signed else 0
     zero = low + min(zero, levels - 1)
     high = low + levels - 1
-    net = Net(opset=17)
+    net = Net(opset=21)
     x = net.input("x", values=values())
     u = net.op("Mul", x, number(net, 1 / scale)) if is_product else net.op("Div", x, number(net, scale))
     ends = (low, high)
@@ -93,7 +93,7 @@ def test_rounding_in_any_order(
 
 
 def test_weights_that_are_rounded_for_each_channel() -> None:
-    net = Net(opset=17)
+    net = Net(opset=21)
     weight = net.constant(np.random.default_rng(1).normal(0, 1, (3, 5)), "weight")
     scales = net.constant(np.array([[0.01], [0.02], [0.03]]))
     q = net.op("Clip", net.op("Round", net.op("Div", weight, scales)), number(net, -127), number(net, 127))
@@ -102,7 +102,7 @@ def test_weights_that_are_rounded_for_each_channel() -> None:
 
 
 def test_weights_of_integers_that_are_cast() -> None:
-    net = Net(opset=17)
+    net = Net(opset=21)
     integers = [net.constant(np.arange(-7, 8).reshape(5, 3), f"w{i}", dtype=np.int8) for i in range(2)]
     scales = net.constant(np.array([0.1, 0.2, 0.3]))
     x = net.op("MatMul", net.input("x", 2, 5), net.op("Mul", net.op("Cast", integers[0], to=1), scales))
@@ -112,7 +112,7 @@ def test_weights_of_integers_that_are_cast() -> None:
 
 
 def test_zero_points_of_integers_that_are_taken_off_in_int32() -> None:
-    net = Net(opset=17)
+    net = Net(opset=21)
     point = number(net, 0.1), net.constant(7, dtype=np.uint8)
     q = net.op("Cast", net.op("QuantizeLinear", net.input("x", values=values()), *point), to=onnx.TensorProto.INT32)
     centred = net.op("Cast", net.op("Sub", q, net.constant(7, dtype=np.int32)), to=onnx.TensorProto.FLOAT)
@@ -121,7 +121,7 @@ def test_zero_points_of_integers_that_are_taken_off_in_int32() -> None:
 
 
 def test_casts_that_leave_bytes_as_they_are() -> None:
-    net = Net(opset=17)
+    net = Net(opset=21)
     point = number(net, 0.1), net.constant(7, dtype=np.uint8)
     q = net.op("QuantizeLinear", net.input("x", values=values()), *point)
     q = net.op("Identity", net.op("Cast", q, to=onnx.TensorProto.UINT8))
@@ -130,7 +130,7 @@ def test_casts_that_leave_bytes_as_they_are() -> None:
 
 
 def test_the_operators_of_onnxruntime() -> None:
-    net = Net(opset=17)
+    net = Net(opset=21)
     point = number(net, 0.1), net.constant(7, dtype=np.uint8)
     q = net.op("QuantizeLinear", net.input("x", values=values()), *point, domain=MICROSOFT)
     wide = number(net, 0.001), net.constant(7, dtype=np.uint16)
@@ -187,7 +187,7 @@ def bytes_of_a_request(net: Net, x: str) -> str:
      turned_order, bytes_of_a_request],
 )  # fmt: skip
 def test_what_no_bytes_stand_for_stays(write: Any) -> None:
-    net = Net(opset=17)
+    net = Net(opset=21)
     net.output(write(net, net.input("x", values=values())), 2, 400)
     before = [node.op_type for node in net.model().graph.node]
     assert rewritten(net) == before

@@ -87,7 +87,11 @@ def test_what_other_tools_write(spelling: str) -> None:
 
 
 def test_int8_without_zero_points() -> None:
-    program = assert_same(without_zero_points(static("images", "symmetric qdq of int8")), batches=(3,))
+    model = static("images", "symmetric qdq of int8")
+    # onnxruntime 1.32 takes the type of an absent zero point for uint8 where it fuses a sum, and refuses the file.
+    program = CpuProgram(without_zero_points(model), ONE_THREAD)
+    feeds = inputs_of(model, 3)
+    compare(program.run(feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(feeds), last_scale(program))
     assert "int8, " in reasons(program)["second"]
 
 
