@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("needs torch", allow_module_level=True)
+
 import numpy as np
 import onnx
-import pytest
 import torch
 from sparse_nets import ONE_THREAD, places, reasons
 from torch import nn
@@ -31,8 +36,9 @@ from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("every_region_pays"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
-]
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning",
+                               "ignore::torch.jit.TracerWarning"),
+]  # fmt: skip
 
 IMAGES = torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
