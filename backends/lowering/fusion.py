@@ -24,7 +24,6 @@ import numpy as np
 
 from sift_onnx.backends.lowering.quantized_fusion import QUANTIZED_RULES, with_dynamic_bytes
 from sift_onnx.backends.lowering.region_steps import Merged, RegionSteps, merged
-from sift_onnx.backends.lowering.resampling import Padding
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.rules.flat_images import APART, TOGETHER
 from sift_onnx.backends.lowering.specs import (
@@ -193,13 +192,10 @@ def _pad(region: RegionSteps, step: Step) -> Merged:
     before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, PixelCopy) or before.spec.fill != 0:
         return None
-    rows, columns = before.spec.height, before.spec.width
-    if not (isinstance(rows, Padding) and isinstance(columns, Padding) and rows.mode == columns.mode == "constant"):
+    pads = before.spec.pads
+    if pads is None:
         return None
-    geometry = step.spec.geometry
-    more = (rows.before, columns.before, rows.after, columns.after)
-    top, left, bottom, right = (a + b for a, b in zip(geometry.pads, more, strict=True))
-    spec = replace(step.spec, geometry=replace(geometry, pads=(top, left, bottom, right)))
+    spec = replace(step.spec, geometry=step.spec.geometry.padded(pads))
     nodes = (*step.nodes, *before.nodes)
     return replace(step, spec=spec, inputs=(before.inputs[0], *step.inputs[1:]), nodes=nodes), [before]
 

@@ -94,11 +94,14 @@ _RULES.add_table({
     "GroupQueryAttention": decoding.group_query_attention,
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), decoding.skip_normalization),
 }, MICROSOFT)  # fmt: skip
-# What takes bytes as it takes floats: it moves them, takes the largest, or cuts them off.
+# What takes bytes as it takes floats: it moves them, takes the largest, or cuts them off. Two of them have numbers.
 _OF_BYTES = frozenset({
-    "Cast", "Clip", "Concat", "Flatten", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Transpose",
-    "Unsqueeze",
+    "Cast", "Clip", "Concat", "Flatten", "Identity", "MaxPool", "Pad", "Reshape", "Resize", "Slice", "Split", "Squeeze",
+    "Transpose", "Unsqueeze",
 })  # fmt: skip
+_WITH_BYTES: Mapping[str, Callable[[NodeView], Step | tuple[Step, ...]]] = {
+    "Clip": quantize.clipped_bytes, "Pad": quantize.padded_bytes,
+}  # fmt: skip
 
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> tuple[Step, ...]:
@@ -137,7 +140,7 @@ def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]
     kind = node.graph.elem_type(node.input(0))
     if all(kind != dtype.onnx_type for dtype in QUANTIZED):
         return ()
-    made = quantize.clipped_bytes(node) if node.op == "Clip" else rule(replace(node, types=QUANTIZED))
+    made = _WITH_BYTES.get(node.op, lambda node: rule(replace(node, types=QUANTIZED)))(node)
     steps = made if isinstance(made, tuple) else (made,)
     if any(isinstance(step.spec, LinearResize) for step in steps):
         raise NotLowered("no kernel interpolates bytes")

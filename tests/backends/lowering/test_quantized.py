@@ -169,6 +169,27 @@ def test_functions_without_a_kernel_are_tables_between_bytes() -> None:
     assert_close(steps, net.model())
 
 
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_padding_with_zeros_joins_a_convolution_of_bytes(value: float) -> None:
+    net = PrunedNet(opset=17)
+    point = net.constant(np.float32(0.03)), net.constant(np.uint8(120))
+    x = net.input("x", 2, 4, 5, 5, declared=["n", 4, 5, 5])
+    x = net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point)
+    x = net.op("Pad", x, net.constant(np.array([0, 0, 0, 1, 0, 0, 1, 2])), net.constant(np.float32(value)))
+    x = net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point)
+    weight = net.constant(np.arange(-54, 54, dtype=np.int8).reshape(3, 4, 3, 3), "w")
+    weight = net.op("DequantizeLinear", weight, net.constant(np.float32(0.01)), net.constant(np.int8(0)))
+    x = net.op("Conv", x, weight, pads=[1, 1, 1, 1])
+    net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point))
+    steps = lowered(net.model())
+    if value:
+        # Not what the convolution pads with.
+        assert PixelCopy in kinds(steps)
+    else:
+        assert kinds(steps) == [Quantize, QuantizedConv, Dequantize]
+        assert_close(steps, net.model())
+
+
 def test_a_function_whose_floats_are_read_elsewhere_is_no_table() -> None:
     net = PrunedNet(opset=17)
     point = net.constant(np.float32(0.03)), net.constant(np.uint8(120))

@@ -195,6 +195,15 @@ class TestBytesAtTheBorder:
         net.assert_exact()
 
     @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    def test_bytes_around_an_image(self, dtype: type[Any]) -> None:
+        net = ByteNet(dtype, 3, 8, 5)
+        y = net.qconv("x", 8, 6, 1)
+        pads = net.constant(np.array([0, 0, 1, 0, 0, 0, 0, 2]))
+        for value in ([net.constant(17, dtype=dtype)], []):
+            net.output_bytes(net.qconv(net.op("Pad", y, pads, *value), 6, 5, 3))
+        net.assert_exact()
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
     @pytest.mark.parametrize(
         ("op", "scale", "attrs"),
         [
