@@ -157,8 +157,10 @@ def _is_microsoft(graph: GraphView, index: int) -> bool:
     node = graph.nodes[index]
     if node.domain != MICROSOFT or node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
         return False
+    if len(node.input) < 3:
+        return False
     sizes = graph.dims(node.input[1])
-    if len(node.input) < 3 or sizes is None or (sizes and graph.opset < _PER_CHANNEL_SINCE):
+    if sizes is None or (sizes and graph.opset < _PER_CHANNEL_SINCE):
         return False
     is_block = any(a.name == "block_size" and a.i for a in node.attribute)
     # Floats have the type of the scale, and integers that of the zero point.

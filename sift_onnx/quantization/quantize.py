@@ -216,7 +216,10 @@ def _refuse_quantized(model: Model) -> None:
     """
     found = quantized_layers(analyze(model))
     if found:
-        raise UnsupportedError(f"the weights of the model are quantized already ({found[0].constant.name!r}, ...)")
+        raise UnsupportedError(
+            f"the weights of the model are quantized already ({found[0].constant.name!r}, ...); quantize the model in "
+            f"floating point that it was made of"
+        )
 
 
 def _excluded_nodes(model: Model, globs: Sequence[str]) -> list[str]:

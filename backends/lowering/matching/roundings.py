@@ -295,15 +295,17 @@ def _integer(values: _Values) -> int | None:
 
 
 def _along_axis(graph: GraphView, operand: str, last: int, *values: _Values) -> tuple[_Values, int | None] | None:
-    """The first of ``values`` as a vector, and the axis of the operand that it lies along.
+    """The first of ``values``, which are scales, as a vector, and the axis of the operand that it lies along.
 
     The others are of one element, or lie along the same axis. None where they lie along several axes or belong to
-    activations, which the kernels have one scale for, and where the last node has other axes than the operand.
+    activations, which the kernels have one scale for; where the last node has other axes than the operand; and where
+    float32 does not have the scales.
     """
     dims, made = graph.dims(operand), graph.dims(graph.nodes[last].output[0])
-    if dims is None or made is None or len(dims) != len(made):
-        return None
     first = values[0]
+    limits = np.finfo(np.float32)
+    if dims is None or made is None or len(dims) != len(made) or np.any(first < limits.tiny) or np.any(first > limits.max):
+        return None
     if all(own.size == 1 for own in values):
         return first.reshape(-1), None
     shape = np.broadcast_shapes(*(own.shape for own in values))

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnxruntime.quantization import QuantType
 from quantized_nets import MICROSOFT, STATIC, Array, PrunedNet, dynamic, inputs_of, integer_net, static
-from quantizer_spellings import without_bytes_between
+from quantizer_spellings import with_turned_weights, without_bytes_between
 from step_reference import run_steps
 
 from sift_onnx.backends.cpu.lower.weights import read_weights
@@ -107,6 +107,14 @@ def test_a_bias_that_is_added_to_the_floats_of_a_product_joins_it() -> None:
     steps = lowered(model)
     layers = [step.spec for step in steps if isinstance(step.spec, QuantizedMatmul)]
     assert [(layer.y is not None, layer.shifted) for layer in layers] == [(True, None)] * 3
+    assert_close(steps, model)
+
+
+def test_products_of_transposed_weights_are_the_same_steps() -> None:
+    plain = static("tokens", "qdq")
+    model = with_turned_weights(plain)
+    steps = lowered(model)
+    assert kinds(steps) == kinds(lowered(plain))
     assert_close(steps, model)
 
 
