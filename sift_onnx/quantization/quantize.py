@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import io
 import logging
 import tempfile
 import time
@@ -22,6 +23,7 @@ from sift_onnx.errors import BackendError, MaskWarning, SiftError, UnsupportedEr
 from sift_onnx.evaluation.evaluate import evaluate
 from sift_onnx.evaluation.task import NoTaskError
 from sift_onnx.graphs.walks import origin_of
+from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.traits import PARAMETER_VIEWS
 from sift_onnx.passes import FoldBatchNorm, InferenceMode, InlineFunctions, LiftConstants, StoreComputedParameters
@@ -134,6 +136,9 @@ def quantize_model(
     ready = original.copy()
     for step in (InferenceMode(), InlineFunctions(), LiftConstants(), StoreComputedParameters(), FoldBatchNorm()):
         ready = step(ready).model
+    if has_zero_biases(ready.graph):
+        ready = ready.copy()
+        drop_zero_biases(ready.graph)
     _refuse_quantized(ready)
     excluded = _excluded_nodes(ready, keep_float)
     used, count = None, None
@@ -281,12 +286,13 @@ def _accuracy(
 
 @contextlib.contextmanager
 def _from_onnxruntime() -> Iterator[None]:
-    """Errors of onnxruntime's quantizer as ours, without its remarks on stderr."""
+    """Errors of onnxruntime's quantizer as ours, without its remarks on stderr, and on stdout where results go."""
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)
     try:
-        yield
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
     except SiftError:
         raise
     except Exception as error:

@@ -171,6 +171,30 @@ def test_what_cannot_be_quantized_says_so() -> None:
         quantize_model(NET, DATA, calibration="max")  # type: ignore[arg-type]
 
 
+def test_layers_of_dynamo_exports_have_no_bias_of_zeros(capfd: pytest.CaptureFixture[str]) -> None:
+    # The normalization after such a layer is folded, and onnxruntime's quantizer takes no bias that nodes make.
+    proto = onnx.ModelProto()
+    proto.CopyFrom(NET)
+    made = [
+        helper.make_node("Shape", ["body.weight"], ["sizes"], end=1),
+        helper.make_node("CastLike", ["zero", "b"], ["typed"]),
+        helper.make_node("Expand", ["typed", "sizes"], ["bias"]),
+    ]
+    nodes = [*proto.graph.node]
+    (body,) = (node for node in nodes if "body.weight" in node.input)
+    body.input.append("bias")
+    place = nodes.index(body)
+    del proto.graph.node[:]
+    proto.graph.node.extend([*nodes[:place], *made, *nodes[place:]])
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
+    np.testing.assert_allclose(scores(proto), scores(NET), atol=1e-6)
+    for form in ("qdq", "qoperator, entropy"):
+        found = quantize_model(proto, DATA, measure=False, **FORMS[form])
+        kinds = {node.op_type for node in found.model.to_proto().graph.node}
+        assert not kinds & {"BatchNormalization", "CastLike", "Expand", "Shape"}
+    assert capfd.readouterr().out == ""
+
+
 def test_a_model_that_is_given_stays_as_it_is() -> None:
     model = sift_onnx.load(NET)
     before = model.to_proto().SerializeToString()

@@ -40,6 +40,7 @@ from sift_onnx.backends.lowering.standard_quantization import with_standard_quan
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.graphs.constants import nbytes_of
+from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
 from sift_onnx.model import Model
 from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
@@ -148,6 +149,9 @@ class _Opener:
         """The model lowered, and the graph that it was read to."""
         model, threads = self.model, self.pool.threads
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        if has_zero_biases(loaded.graph):
+            loaded = loaded.copy()
+            drop_zero_biases(loaded.graph)
         # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
         loaded, _ = store_computed_parameters(loaded)
         graph = GraphView(loaded)
