@@ -2,7 +2,7 @@
 
 All that follows knows one spelling. Replaced are
 
-1. arithmetic that rounds, see ``matching/roundings.py``;
+1. arithmetic that rounds, or makes floats of integers, see ``matching/roundings.py`` and ``dequantizings.py``;
 2. the operators of the same names in onnxruntime's domain, for bytes;
 3. Cast and Identity that leave bytes as they are, as torch writes behind each QuantizeLinear.
 """
@@ -18,12 +18,8 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.matching.roundings import (
-    Dequantizing,
-    Quantizing,
-    find_dequantizings,
-    find_quantizings,
-)
+from sift_onnx.backends.lowering.matching.dequantizings import Dequantizing, find_dequantizings
+from sift_onnx.backends.lowering.matching.roundings import Quantizing, find_quantizings
 from sift_onnx.operators.domains import MICROSOFT
 
 __all__ = ["with_standard_quantization"]
@@ -123,9 +119,7 @@ class _Rewriter:
             self._add(op, [operand, *(ends or point)], made, last.name, None if ends else chain.axis)
             operand = made
 
-    def _point(
-        self, name: str, scale: npt.NDArray[Any], zero: npt.NDArray[Any], axis: int | None
-    ) -> tuple[str, str]:
+    def _point(self, name: str, scale: npt.NDArray[Any], zero: npt.NDArray[Any], axis: int | None) -> tuple[str, str]:
         """Names of the scale and the zero point, of one element where there is no axis."""
         shape = () if axis is None else (-1,)
         return (

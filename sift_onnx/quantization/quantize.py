@@ -131,7 +131,9 @@ def quantize_model(
     if data is None and not dynamic:
         raise UsageError("static quantization needs `data` to find ranges of activations; or use `dynamic=True`")
     if dynamic and activations != "uint8":
-        raise UsageError(f"`dynamic=True` makes uint8 of activations; `activations={activations!r}` needs a static model")
+        raise UsageError(
+            f"`dynamic=True` makes uint8 of activations; `activations={activations!r}` needs a static model"
+        )
     original = Model.load(model)
     ready = original.copy()
     for step in (InferenceMode(), InlineFunctions(), LiftConstants(), StoreComputedParameters(), FoldBatchNorm()):

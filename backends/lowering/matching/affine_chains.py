@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 
-__all__ = ["Affine", "NoAffine", "Operand", "constant_operand"]
+__all__ = ["Affine", "NoAffine", "Operand", "along_axis", "constant_operand", "is_stored"]
 
 _Values = npt.NDArray[np.float64]
 _COMMUTES = ("Add", "Max", "Min", "Mul")
@@ -105,3 +105,35 @@ class Affine:
         low = first if op in ("Clip", "Max") else np.full(1, -np.inf)
         high = others[0] if op == "Clip" else first if op == "Min" else np.full(1, np.inf)
         return replace(self, low=np.clip(self.low, low, high), high=np.clip(self.high, low, high))
+
+
+def is_stored(graph: GraphView, name: str) -> bool:
+    """Whether a value is a constant with axes, or made of constants."""
+    return (name in graph.constants or name in graph.derived) and len(graph.dims(name) or ()) > 1
+
+
+def along_axis(graph: GraphView, operand: str, last: int, *values: _Values) -> tuple[_Values, int | None] | None:
+    """The first of ``values``, which are scales, as a vector, and the axis of the operand that it lies along.
+
+    The others are of one element, or lie along the same axis. None where they lie along several axes or belong to
+    activations, which the kernels have one scale for; where the last node has other axes than the operand; and where
+    float32 does not have the scales.
+    """
+    dims, made = graph.dims(operand), graph.dims(graph.nodes[last].output[0])
+    first = values[0]
+    limits = np.finfo(np.float32)
+    if (
+        dims is None
+        or made is None
+        or len(dims) != len(made)
+        or np.any(first < limits.tiny)
+        or np.any(first > limits.max)
+    ):
+        return None
+    if all(own.size == 1 for own in values):
+        return first.reshape(-1), None
+    shape = np.broadcast_shapes(*(own.shape for own in values))
+    axes = [axis for axis, size in enumerate(shape) if size > 1]
+    if len(axes) != 1 or not is_stored(graph, operand):
+        return None
+    return np.broadcast_to(first, shape).reshape(-1), axes[0] + len(dims) - len(shape)

@@ -1,9 +1,8 @@
-"""QuantizeLinear and DequantizeLinear that are spelled as arithmetic.
+"""QuantizeLinear that is spelled as arithmetic, with or without a DequantizeLinear after it.
 
-``Cast(Clip(Round(x / scale) + zero))`` quantizes, and ``(Cast(q) - zero) * scale`` dequantizes. Layers that are written
-by hand export so. Quantization-aware training rounds floats, and makes no integers of them:
-``(Clip(Round(x / scale) + zero) - zero) * scale`` does both. The clip may come before the rounding, and a product with
-the inverse may stand for the quotient. A straight-through estimator is exported as ``Round(u) - u + u``.
+``Cast(Clip(Round(x / scale) + zero))`` quantizes. Quantization-aware training rounds floats, and makes no integers of
+them: ``(Clip(Round(x / scale) + zero) - zero) * scale`` does both. The clip may come before the rounding, and a product
+with the inverse may stand for the quotient. A straight-through estimator is exported as ``Round(u) - u + u``.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.matching.affine_chains import Affine, NoAffine, constant_operand
+from sift_onnx.backends.lowering.matching.affine_chains import Affine, NoAffine, along_axis, constant_operand
 
-__all__ = ["Dequantizing", "Quantizing", "find_dequantizings", "find_quantizings"]
+__all__ = ["Quantizing", "find_quantizings"]
 
 _Values = npt.NDArray[np.float64]
 _BYTES = {onnx.TensorProto.UINT8: np.dtype(np.uint8), onnx.TensorProto.INT8: np.dtype(np.int8)}
@@ -27,8 +26,6 @@ _NUMBERS = (onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.INT
 _MOST_NODES = 6
 # How far a zero point is from an integer, and how far from 1 the product of a factor and its inverse.
 _NEAR_INTEGER, _NEAR_ONE = 1e-3, 1e-4
-# What may stand between a quantizer and what reads its integers.
-_KEEPS_BYTES = ("Cast", "Clip", "Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -58,43 +55,10 @@ class Quantizing:
     makes_floats: bool
 
 
-@dataclass(frozen=True)
-class Dequantizing:
-    """Floats that integers stand for.
-
-    Attributes:
-        nodes: indices, ascending; the last one makes the result.
-        operand: the integers.
-        scale: of a step; of several, one for each position of ``axis``.
-        zero: the integers that stand for zero, as many.
-        dtype: of the integers.
-        axis: along which scales lie; None for one scale.
-    """
-
-    nodes: tuple[int, ...]
-    operand: str
-    scale: _Values
-    zero: _Values
-    dtype: np.dtype[np.integer]
-    axis: int | None
-
-
 def find_quantizings(graph: GraphView) -> list[Quantizing]:
     """All occurrences around a Round of floats."""
     roundings = (index for index, node in enumerate(graph.nodes) if is_standard_op(node, "Round"))
     return [found for index in roundings if (found := _quantizing(graph, index)) is not None]
-
-
-def find_dequantizings(graph: GraphView, made: Iterable[str]) -> list[Dequantizing]:
-    """All occurrences after constant integers, or after integers of a quantizer.
-
-    Args:
-        graph: the model.
-        made: integers that :func:`find_quantizings` found the makers of.
-    """
-    known = set(made)
-    casts = (index for index, node in enumerate(graph.nodes) if is_standard_op(node, "Cast"))
-    return [found for index in casts if (found := _dequantizing(graph, index, known)) is not None]
 
 
 def _quantizing(graph: GraphView, rounding: int) -> Quantizing | None:
@@ -156,9 +120,7 @@ def _straight_through(graph: GraphView, result: str, operand: str) -> tuple[int,
     return (first, second) if is_whole and list(graph.nodes[first].input) == [result, operand] else ()
 
 
-def _after(
-    graph: GraphView, rounding: int, steps: Affine, before: list[int], operand: str
-) -> Quantizing | None:
+def _after(graph: GraphView, rounding: int, steps: Affine, before: list[int], operand: str) -> Quantizing | None:
     """What follows a Round of ``steps``, up to where integers or floats are made of it; None where neither is."""
     node = graph.nodes[rounding]
     nodes = [*before, rounding, *_straight_through(graph, node.output[0], node.input[0])]
@@ -200,9 +162,7 @@ def _of_integers(
     return _found(graph, nodes, operand, 1 / steps.factor, (zero, low, high), dtype, makes_floats=False)
 
 
-def _of_floats(
-    graph: GraphView, nodes: list[int], operand: str, steps: Affine, whole: Affine
-) -> Quantizing | None:
+def _of_floats(graph: GraphView, nodes: list[int], operand: str, steps: Affine, whole: Affine) -> Quantizing | None:
     """Floats of rounded ``steps`` after ``whole``, where that undoes what was done before rounding."""
     if np.any(np.abs(whole.factor * steps.factor - 1) > _NEAR_ONE):
         return None
@@ -223,66 +183,11 @@ def _found(
     graph: GraphView, nodes: list[int], operand: str, scale: _Values, integers: tuple[int, int, int],
     dtype: np.dtype[np.integer], makes_floats: bool,
 ) -> Quantizing | None:  # fmt: skip
-    lying = _along_axis(graph, operand, nodes[-1], scale)
+    lying = along_axis(graph, operand, nodes[-1], scale)
     if lying is None:
         return None
     zero, low, high = integers
     return Quantizing(tuple(nodes), operand, lying[0], zero, low, high, dtype, lying[1], makes_floats)
-
-
-def _dequantizing(graph: GraphView, cast: int, known: set[str]) -> Dequantizing | None:
-    operand = graph.nodes[cast].input[0]
-    kind = graph.elem_type(operand)
-    if kind not in _BYTES or not (_is_stored(graph, operand) or _is_quantized(graph, operand, known)):
-        return None
-    nodes, made, name = [cast], Affine(), graph.nodes[cast].output[0]
-    for ops in (("Add", "Sub"), ("Cast",), ("Div", "Mul")):
-        index = graph.only_reader(name)
-        if index is None or not is_standard_op(graph.nodes[index], *ops):
-            continue
-        if ops != ("Cast",):
-            try:
-                made = made.after(graph, index, name)
-            except NoAffine:
-                break
-        nodes.append(index)
-        name = graph.nodes[index].output[0]
-    if graph.elem_type(name) != onnx.TensorProto.FLOAT:
-        return None
-    dtype = _BYTES[kind]
-    zero = np.rint(-made.shift / made.factor)
-    is_exact = np.all(np.abs(zero * made.factor + made.shift) <= _NEAR_INTEGER * made.factor)
-    if not is_exact or np.any(zero < np.iinfo(dtype).min) or np.any(zero > np.iinfo(dtype).max):
-        return None
-    lying = _along_axis(graph, operand, nodes[-1], made.factor, zero)
-    if lying is None:
-        return None
-    if len(nodes) == 1 and not _is_stored(graph, operand):
-        return None
-    scale, axis = lying
-    zero = np.broadcast_to(zero.reshape(-1), scale.shape)
-    return Dequantizing(tuple(nodes), operand, scale, zero, dtype, axis)
-
-
-def _is_stored(graph: GraphView, name: str) -> bool:
-    """Whether a value is a constant with axes, or made of constants."""
-    return (name in graph.constants or name in graph.derived) and len(graph.dims(name) or ()) > 1
-
-
-def _is_quantized(graph: GraphView, name: str, known: set[str]) -> bool:
-    """Whether a value is integers that a quantizer made, moved at most."""
-    for _ in range(_MOST_NODES):
-        if name in known:
-            return True
-        index = graph.producers.get(name)
-        if index is None:
-            return False
-        if is_standard_op(graph.nodes[index], "QuantizeLinear"):
-            return True
-        if not is_standard_op(graph.nodes[index], *_KEEPS_BYTES):
-            return False
-        name = graph.nodes[index].input[0]
-    return False
 
 
 def _integer(values: _Values) -> int | None:
@@ -292,24 +197,3 @@ def _integer(values: _Values) -> int | None:
     nearest = np.rint(values)
     is_one = np.all(np.abs(values - nearest) <= _NEAR_INTEGER) and np.all(nearest == nearest.reshape(-1)[0])
     return int(nearest.reshape(-1)[0]) if is_one else None
-
-
-def _along_axis(graph: GraphView, operand: str, last: int, *values: _Values) -> tuple[_Values, int | None] | None:
-    """The first of ``values``, which are scales, as a vector, and the axis of the operand that it lies along.
-
-    The others are of one element, or lie along the same axis. None where they lie along several axes or belong to
-    activations, which the kernels have one scale for; where the last node has other axes than the operand; and where
-    float32 does not have the scales.
-    """
-    dims, made = graph.dims(operand), graph.dims(graph.nodes[last].output[0])
-    first = values[0]
-    limits = np.finfo(np.float32)
-    if dims is None or made is None or len(dims) != len(made) or np.any(first < limits.tiny) or np.any(first > limits.max):
-        return None
-    if all(own.size == 1 for own in values):
-        return first.reshape(-1), None
-    shape = np.broadcast_shapes(*(own.shape for own in values))
-    axes = [axis for axis, size in enumerate(shape) if size > 1]
-    if len(axes) != 1 or not _is_stored(graph, operand):
-        return None
-    return np.broadcast_to(first, shape).reshape(-1), axes[0] + len(dims) - len(shape)

@@ -14,8 +14,8 @@ from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.matching.byte_chains import ByteFunction, values_made
 from sift_onnx.backends.lowering.quantization import HIGHEST, Quantization
 from sift_onnx.backends.lowering.rules.pooling import pool
-from sift_onnx.backends.lowering.rules.resize import pad
 from sift_onnx.backends.lowering.rules.quantized_layers import conv_spec, matmul_spec, quantization_at
+from sift_onnx.backends.lowering.rules.resize import pad
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.rules.stored_integers import Integers
 from sift_onnx.backends.lowering.specs import (

@@ -22,7 +22,14 @@ from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered
 from sift_onnx.backends.lowering.weights import Floats
 from sift_onnx.graphs.constants import array_of
 
-__all__ = ["Integers", "dequantized_bias", "dequantizer_of", "fold_dequantized", "has_dequantized_weights", "weights_of"]
+__all__ = [
+    "Integers",
+    "dequantized_bias",
+    "dequantizer_of",
+    "fold_dequantized",
+    "has_dequantized_weights",
+    "weights_of",
+]
 
 # Of bias and scale that are one in exact arithmetic: a product of two float32.
 _TOLERANCE = 1e-5
@@ -103,9 +110,7 @@ def weights_of(node: NodeView, axis: int) -> Integers:
     return Integers(constant, np.asarray(scale, np.float32).reshape(-1), zero.astype(np.int16).reshape(-1))
 
 
-def dequantized_bias(
-    node: NodeView, scale: Floats, rows: int
-) -> tuple[npt.NDArray[np.int32] | None, Floats | None]:
+def dequantized_bias(node: NodeView, scale: Floats, rows: int) -> tuple[npt.NDArray[np.int32] | None, Floats | None]:
     """A layer's third input: a bias in units of its sums, or else as floats; None for what is not there.
 
     Args:

@@ -75,7 +75,11 @@ def test_rounding_in_any_order(
         u = net.op("Add", u, number(net, zero))
     else:
         ends = (low - zero, high - zero)
-    u = net.op("Round", bounded(net, u, *ends, is_split)) if clips_first else bounded(net, net.op("Round", u), *ends, is_split)
+    u = (
+        net.op("Round", bounded(net, u, *ends, is_split))
+        if clips_first
+        else bounded(net, net.op("Round", u), *ends, is_split)
+    )
     if makes_floats:
         u = net.op("Sub", u, number(net, zero)) if rounds_last else u
         net.output(net.op("Mul", u, number(net, scale)), 2, 400)

@@ -52,7 +52,9 @@ class Residual(nn.Module):
         self.inner = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16))
         self.relu = nn.ReLU()
         self.depthwise = nn.Conv2d(16, 16, 3, padding=1, groups=16)
-        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 10))
+        self.head = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 10)
+        )
         rng = torch.Generator().manual_seed(1)
         for layer in self.modules():
             if isinstance(layer, (nn.Conv2d, nn.Linear)):
