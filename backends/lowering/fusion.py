@@ -120,7 +120,7 @@ def _fold_scale(region: RegionSteps, step: Step) -> Merged:
 def _of_sums(layer: QuantizedMatmul, after: ChannelScale) -> QuantizedMatmul | None:
     """A layer of integers with floats as its result, whose scale and shift contain ``after``."""
     # Where the model rounds floats between the two, the layer does so as well.
-    if layer.y is not None or layer.is_divided or not np.all(after.scale > 0):
+    if layer.y is not None or layer.is_divided or not np.isfinite([after.scale, after.shift]).all():
         return None
     if after.activation[0] not in ("none", "clip"):
         return None

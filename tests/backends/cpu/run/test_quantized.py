@@ -100,6 +100,27 @@ def test_floats_between_a_layer_and_a_sum() -> None:
     assert "int8, " in reasons(assert_same(model, batches=(3,)))["second"]
 
 
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_normalization_after_a_layer_of_bytes(has_zeros: bool) -> None:
+    net = PrunedNet(opset=17)
+    point = net.constant(np.float32(0.05)), net.constant(np.uint8(120))
+    x = net.input("x", 2, 8, 6, 6, declared=["n", 8, 6, 6])
+    x = net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point)
+    stored = np.arange(-36, 36, dtype=np.int8).reshape(1, 8, 3, 3).repeat(16, 0)
+    stored[np.arange(16) % 3 > 0] = 0
+    weight = net.constant(stored, "w"), net.constant(np.float32(0.004)), net.constant(np.int8(0))
+    x = net.op("Conv", x, net.op("DequantizeLinear", *weight), pads=[1] * 4, name="conv")
+    gamma = np.linspace(-2, 2, 16)
+    gamma[::4] = 0 if has_zeros else gamma[::4]
+    scales = [net.constant(values) for values in (gamma, np.linspace(-1, 1, 16), np.full(16, 0.1), np.full(16, 0.5))]
+    x = net.op("Relu", net.op("BatchNormalization", x, *scales))
+    net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point))
+    program = assert_same(net.model(), batches=(1, 17))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    assert len(part.region.steps) == (4 if has_zeros else 3)
+
+
 def test_dequantized_weights_of_float_layers_as_arithmetic() -> None:
     model = as_arithmetic(of_weights_alone(static("images", "qdq per channel")))
     program = assert_same(model, batches=(3,), step=0.01)
