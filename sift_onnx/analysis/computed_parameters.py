@@ -41,15 +41,13 @@ __all__ = ["store_computed_parameters"]
 
 Array = npt.NDArray[Any]
 
-# These give other numbers at every run, belong to a quantized layer (training rounds weights, and makes no integers of
-# them), or have graphs of their own.
+# These give other numbers at every run, belong to a quantized layer, or have graphs of their own.
 _NOT_COMPUTED = DRAWING | {
     "DequantizeLinear",
     "DynamicQuantizeLinear",
     "If",
     "Loop",
     "QuantizeLinear",
-    "Round",
     "Scan",
     "SequenceMap",
 }
@@ -71,7 +69,7 @@ class _Computed:
     sources: tuple[gs.Tensor, ...]
 
 
-def store_computed_parameters(model: Model) -> tuple[Model, list[str]]:
+def store_computed_parameters(model: Model, *, integers: bool = False) -> tuple[Model, list[str]]:
     """The same model with initializers in place of parameters that nodes compute; itself if there are none.
 
     A parameter is stored if
@@ -87,15 +85,17 @@ def store_computed_parameters(model: Model) -> tuple[Model, list[str]]:
 
     Args:
         model: is not changed.
+        integers: whether parameters stay that are rounded, or cast from integers: to who reads them as integers, a
+            quantized layer.
 
     Returns:
         The model, and the names of the new initializers, which are those of the tensors that nodes made.
     """
-    if not _found(model.graph):
+    if not _found(model.graph, integers):
         return model, []
     copy = model.copy()
     sort_nodes(copy.graph)
-    stored = [(p.tensor, values) for p in _found(copy.graph) if (values := _values_of(copy.graph, p)) is not None]
+    stored = [(p.tensor, values) for p in _found(copy.graph, integers) if (values := _values_of(copy.graph, p)) is not None]
     names = [tensor.name for tensor, _ in stored]
     for tensor, values in stored:
         _read_instead(tensor, new_constant(tensor.name, values))
@@ -113,8 +113,8 @@ def _read_instead(tensor: gs.Tensor, constant: gs.Constant) -> None:
         reader.inputs = [constant if t is tensor else t for t in reader.inputs]
 
 
-def _found(graph: gs.Graph) -> list[_Computed]:
-    computed = _computed_nodes(graph)
+def _found(graph: gs.Graph, integers: bool) -> list[_Computed]:
+    computed = _computed_nodes(graph, integers)
     found = [_history(t, computed) for t in _parameters(graph, computed)]
     parameters = {id(p.tensor): p for p in found if p.sources and any(node.op not in _FOLLOWED for node in p.nodes)}
     outside = _read_outside(graph)
@@ -127,7 +127,7 @@ def _found(graph: gs.Graph) -> list[_Computed]:
             del parameters[key]
 
 
-def _computed_nodes(graph: gs.Graph) -> dict[int, gs.Node]:
+def _computed_nodes(graph: gs.Graph, integers: bool) -> dict[int, gs.Node]:
     """The nodes that standard operators compute from constants, by the identity of their outputs."""
     computed: dict[int, gs.Node] = {}
     for node in graph.nodes:
@@ -136,16 +136,18 @@ def _computed_nodes(graph: gs.Graph) -> dict[int, gs.Node]:
             inputs
             and is_standard(node.domain)
             and node.op not in _NOT_COMPUTED
-            and not (node.op == "Cast" and _are_integers(inputs[0]))
+            and not (integers and _makes_quantized(node))
             and all(id(t) in computed or constant_values(t) is not None for t in inputs)
         ):
             computed |= {id(t): node for t in node.outputs}
     return computed
 
 
-def _are_integers(tensor: gs.Tensor) -> bool:
-    """Whether it is several constant integers, of which a Cast makes the weights of a quantized layer."""
-    constant = constant_values(tensor)
+def _makes_quantized(node: gs.Node) -> bool:
+    """Whether a node rounds, or casts several constant integers, as weights of quantized layers are made."""
+    if node.op == "Round":
+        return True
+    constant = constant_values(node.inputs[0]) if node.op == "Cast" else None
     return constant is not None and dtype_of(constant).kind in "iu" and math.prod(shape_of(constant)) > 1
 
 

@@ -153,7 +153,7 @@ class _Opener:
             loaded = loaded.copy()
             drop_zero_biases(loaded.graph)
         # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
-        loaded, _ = store_computed_parameters(loaded)
+        loaded, _ = store_computed_parameters(loaded, integers=True)
         graph = GraphView(loaded)
         check_constant_sizes(graph)
         graph = channels_first(with_standard_quantization(graph))
