@@ -4,7 +4,7 @@ All that follows knows one spelling. Replaced are
 
 1. arithmetic that rounds, or makes floats of integers, see ``matching/roundings.py`` and ``dequantizings.py``;
 2. the operators of the same names in onnxruntime's domain, for bytes;
-3. Cast and Identity that leave bytes as they are, as torch writes behind each QuantizeLinear.
+3. Cast and Identity that leave bytes, or floats from DequantizeLinear, as they are: torch writes a Cast behind each.
 """
 
 from __future__ import annotations
@@ -163,12 +163,14 @@ def _is_microsoft(graph: GraphView, index: int) -> bool:
 
 
 def _is_idle(graph: GraphView, index: int) -> bool:
-    """Whether a node gives the bytes that another node makes as they are."""
+    """Whether a node gives the bytes, or the dequantized floats, that another node makes as they are."""
     node = graph.nodes[index]
     if not is_standard_op(node, "Cast", "Identity") or node.input[0] not in graph.producers:
         return False
     kinds = [graph.elem_type(name) for name in (node.input[0], node.output[0])]
-    if kinds[0] not in _BYTES or kinds[0] != kinds[1] or node.output[0] in graph.outputs:
+    maker = graph.nodes[graph.producers[node.input[0]]]
+    is_dequantized = maker.op_type == "DequantizeLinear" and kinds[0] == onnx.TensorProto.FLOAT
+    if kinds[0] != kinds[1] or not (kinds[0] in _BYTES or is_dequantized) or node.output[0] in graph.outputs:
         return False
     # A graph within a node names what it reads.
     return all(node.output[0] in graph.nodes[reader].input for reader in graph.readers.get(node.output[0], ()))

@@ -124,13 +124,14 @@ def test_zero_points_of_integers_that_are_taken_off_in_int32() -> None:
     assert rewritten(net) == ["QuantizeLinear", "DequantizeLinear"]
 
 
-def test_casts_that_leave_bytes_as_they_are() -> None:
+def test_casts_that_leave_values_as_they_are() -> None:
     net = Net(opset=21)
     point = number(net, 0.1), net.constant(7, dtype=np.uint8)
     q = net.op("QuantizeLinear", net.input("x", values=values()), *point)
     q = net.op("Identity", net.op("Cast", q, to=onnx.TensorProto.UINT8))
-    net.output(net.op("DequantizeLinear", q, *point), 2, 400)
-    assert rewritten(net) == ["QuantizeLinear", "DequantizeLinear"]
+    y = net.op("Cast", net.op("DequantizeLinear", q, *point), to=onnx.TensorProto.FLOAT)
+    net.output(net.op("Relu", y), 2, 400)
+    assert rewritten(net) == ["QuantizeLinear", "DequantizeLinear", "Relu"]
 
 
 def test_the_operators_of_onnxruntime() -> None:
