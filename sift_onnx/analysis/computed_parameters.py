@@ -95,7 +95,9 @@ def store_computed_parameters(model: Model, *, integers: bool = False) -> tuple[
         return model, []
     copy = model.copy()
     sort_nodes(copy.graph)
-    stored = [(p.tensor, values) for p in _found(copy.graph, integers) if (values := _values_of(copy.graph, p)) is not None]
+    stored = [
+        (p.tensor, values) for p in _found(copy.graph, integers) if (values := _values_of(copy.graph, p)) is not None
+    ]
     names = [tensor.name for tensor, _ in stored]
     for tensor, values in stored:
         _read_instead(tensor, new_constant(tensor.name, values))
