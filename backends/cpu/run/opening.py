@@ -39,11 +39,13 @@ from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
+from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import BackendError
 from sift_onnx.graphs.branches import choosing_inputs, take_branch
 from sift_onnx.graphs.constants import nbytes_of
+from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
 from sift_onnx.model import Model
 from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
@@ -193,12 +195,16 @@ class _Opener:
     def read(self) -> tuple[LoweredModel, GraphView]:
         """The model lowered, and the graph that it was read to."""
         threads = self.pool.threads
+        loaded = self.loaded
+        if has_zero_biases(loaded.graph):
+            loaded = loaded.copy()
+            drop_zero_biases(loaded.graph)
         # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
-        loaded, _ = store_computed_parameters(self.loaded)
+        loaded, _ = store_computed_parameters(loaded, integers=True)
         declared = GraphView(loaded)
         check_constant_sizes(declared)
         widened = in_float32(declared)
-        graph = channels_first(declared if widened is None else widened)
+        graph = channels_first(with_standard_quantization(declared if widened is None else widened))
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))

@@ -21,14 +21,14 @@ struct X86Registers {
 // system does not save its registers.
 std::vector<std::string> decode_x86(const X86Registers& registers);
 
-// Names of the usable features of this machine; on aarch64 "neon".
+// Names of the usable features of this machine; on aarch64 "neon", and what the system says of "asimddp" and "i8mm".
 std::vector<std::string> cpu_features();
 
 // The instruction sets that kernels are built for and that can run with `features`, best first; "portable" is last.
 std::vector<std::string> isas_of(const std::vector<std::string>& features);
 
 // The same for the kernels of int8, whose sets are named after how they multiply: "avx512_vnni", "avx_vnni",
-// "avx2_madd" and "portable".
+// "avx2_madd", "neon_i8mm", "neon_dot", "neon_mull" and "portable".
 std::vector<std::string> int8_isas_of(const std::vector<std::string>& features);
 
 }  // namespace sift::isa
