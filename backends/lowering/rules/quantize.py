@@ -175,8 +175,10 @@ def clipped_bytes(node: NodeView) -> Step:
 
 
 def padded_bytes(node: NodeView) -> Step:
-    """Pad of bytes, with a byte."""
+    """Pad of images of bytes, with a byte."""
     step = pad(replace(node, types=QUANTIZED))
+    if not isinstance(step, Step):
+        raise NotLowered("it pads bytes of rows; the kernels pad those of images")
     if isinstance(step.spec, PixelCopy):
         step = replace(step, spec=replace(step.spec, fill=step.spec.fill + _shift_of(node)))
     return replace(step, dtype=DType.UINT8, result_dtype=DType.UINT8)
