@@ -157,8 +157,8 @@ def _padded_rows(node: NodeView, pads: list[int]) -> tuple[Step, ...]:
                 node.graph.constants[constant] = gs.Constant(constant, np.full(shape, fill, np.float32))
                 names.append(constant)
                 starts.append(start)
-        dims[axis] = before + size + behind
-        spec = Joined(axis, tuple(starts), dims[axis], tuple(range(1, len(names))))
+        total = dims[axis] = before + size + behind
+        spec = Joined(axis, tuple(starts), total, tuple(range(1, len(names))))
         output = node.output if axis == padded[-1][0] else f"{node.output}/axis {axis}"
         view = view_of_result(node, node.output, tuple(dims), name, axis)
         steps.append(Step(spec, tuple(names), output, node.views.get(name, "rows"), view, (node.index,)))
