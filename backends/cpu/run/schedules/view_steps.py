@@ -22,6 +22,7 @@ from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.cpu.run.schedules.view_factors import (
     ImageView,
+    Loop,
     common_loops,
     contiguous,
     image_view,
@@ -126,9 +127,9 @@ def join_in_place(values: Values, index: int, step: Step, spec: Joined) -> bool:
         total *= own_dims[axis]
     parts = []
     for position, start in enumerate(spec.starts):
-        sizes = tuple(spec.count(position) if axis == spec.axis else size for axis, size in enumerate(dims))
+        own = tuple(spec.count(position) if axis == spec.axis else size for axis, size in enumerate(dims))
         view = values.view(step, position)
-        part = image_view(_as_images(values, view, main.images, step).repeated(sizes))
+        part = image_view(_as_images(values, view, main.images, step).repeated(own))
         if part is None or part.images != main.images or not _is_simple(part.axes):
             return False
         parts.append((part, start))
@@ -136,11 +137,11 @@ def join_in_place(values: Values, index: int, step: Step, spec: Joined) -> bool:
     shape: Shape = (max(main.images, 1), total, 1, 1)
     key = f"{step.output}:{layout}"
     for part, start in parts:
-        sizes_of_part = [math.prod(size for size, _ in part.axes[axis]) for axis in order]
-        steps = [part.axes[axis][0][1] if part.axes[axis] else 0 for axis in order]
-        out = (shape, start * result[spec.axis], [result[axis] for axis in order])
+        loops = [Loop(axis, size, (stride, result[axis])) for axis in order for size, stride in part.axes[axis]]
+        sizes, (read, written) = merged(loops) if loops else ([], ([], []))
+        out = (shape, start * result[spec.axis], written)
         op = _kernels.ViewArithmetic(
-            "first", sizes=sizes_of_part, left=operand(part.view, steps), out=out, layout=layout, isa=values.isa
+            "first", sizes=sizes, left=operand(part.view, read), out=out, layout=layout, isa=values.isa
         )
         stored = part.view.stored
         values.calls.call(op, stored.shape, (stored.key,), key, step.dtype, index)
