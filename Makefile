@@ -9,7 +9,7 @@
 
 PYTHON ?= python3
 VENV := .venv
-BIN := $(CURDIR)/$(VENV)/bin
+BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALLING := Installing into $(CURDIR)/$(VENV): downloads torch and other packages, then compiles kernels, for some minutes.
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*/* backends/cpu/kernels/*/*/*)
@@ -22,17 +22,17 @@ $(VENV)/bin/python:
 
 $(VENV)/demo.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@echo "$(INSTALLING)"
-	$(PIP) install -c constraints.txt -e '.[demo]'
+	$(PIP) install --no-compile -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@echo "$(INSTALLING)"
-	$(PIP) install -c constraints.txt -e '.[demo,dev,docs]'
+	$(PIP) install --no-compile -c constraints.txt -e '.[demo,dev,docs]'
 	@touch $@ $(VENV)/demo.stamp
 
 # FOLDER=somewhere make demo puts its files elsewhere.
 demo: $(VENV)/demo.stamp
-	PATH="$(BIN):$$PATH" docs/demo/demo.sh $(or $(FOLDER),build/demo)
+	PATH="$(CURDIR)/$(BIN):$$PATH" docs/demo/demo.sh "$(or $(FOLDER),build/demo)"
 
 # One torch thread in each of the two workers: more would only wait for each other. Tests of a file share a worker, and
 # with it what they are all made of.
@@ -55,7 +55,7 @@ types: $(VENV)/dev.stamp
 	cp -r sift_onnx build/plain
 	cp -r passes backends models build/plain/sift_onnx
 	cp $(VENV)/lib/python*/site-packages/sift_onnx/backends/cpu/_kernels.pyi build/plain/sift_onnx/backends/cpu
-	cd build/plain && $(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p sift_onnx
+	cd build/plain && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p sift_onnx
 
 walls: $(VENV)/dev.stamp
 	$(BIN)/pytest tests/test_import_walls.py
@@ -64,7 +64,7 @@ walls: $(VENV)/dev.stamp
 package-check: $(VENV)/dev.stamp
 	rm -rf build/dist
 	$(BIN)/python -m build --outdir build/dist .
-	$(BIN)/python tests/packaging/check_install.py build/dist $(addprefix --python ,$(BIN)/python $(PYTHONS))
+	$(BIN)/python tests/packaging/check_install.py build/dist --python "$(CURDIR)/$(BIN)/python" $(addprefix --python ,$(PYTHONS))
 
 # FILES=1000 make fuzz for less
 fuzz: $(VENV)/dev.stamp

@@ -144,6 +144,9 @@ class Program(ABC):
         """How long a run takes on a machine that is simulated, in milliseconds; None where runs are to be timed."""
         return None
 
+    def release_idle(self) -> None:  # noqa: B027
+        """Give memory back that runs keep for the next ones: those to come need less of it."""
+
     def __reduce__(self) -> str | tuple[Any, ...]:
         refuse_copies(f"a program ({type(self).__name__})")
 
@@ -269,7 +272,9 @@ def _from_file(path: Path, attribute: str) -> Backend:
         raise BackendError(f"back end {name!r}: its file does not load: {first_line(error)}") from error
     kind = getattr(module, attribute, None)
     if not (isinstance(kind, type) and issubclass(kind, Backend)):
-        raise BackendError(f"back end {name!r}: {attribute!r} is no subclass of sift_onnx.backends.base.Backend there")
+        raise BackendError(
+            f"back end {name!r}: {attribute!r} is not a subclass of sift_onnx.backends.base.Backend there"
+        )
     try:
         return kind()
     except Exception as error:

@@ -84,10 +84,14 @@ def write_over(
     write(path, [*merged, *now.values()], {key: value for key, value in earlier.items() if key != "rows"})
 
 
-def commit() -> str:
-    """The commit of the checkout; ``-dirty`` where tracked files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.check_output(command, text=True, cwd=Path(__file__).parent).strip()
+def commit(root: Path = Path(__file__).parents[1]) -> str:
+    """The commit of the checkout; ``-dirty`` where tracked files differ from it, other than what benchmarks write."""
+    describe = ["git", "describe", "--always", "--exclude=*"]
+    name = subprocess.check_output(describe, text=True, cwd=root).strip()
+    written = [f":(exclude,glob)benchmarks/**/*.{suffix}" for suffix in ("json", "md", "svg")]
+    differ = ["git", "diff-index", "--quiet", "HEAD", "--", ".", *written]
+    changed = subprocess.run(differ, cwd=root, check=False)
+    return f"{name}-dirty" if changed.returncode else name
 
 
 def processor_name() -> str:

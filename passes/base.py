@@ -171,7 +171,7 @@ def get_pass(name: str) -> type[Pass]:
 
     Raises:
         UsageError: there is none.
-        PluginError: the plug-in that offers it does not load, or is no pass of that name.
+        PluginError: the plug-in that offers it does not load, or is not a pass of that name.
     """
     if name in BUILT_IN:
         module, _, class_name = BUILT_IN[name].partition(":")
@@ -192,7 +192,7 @@ def plugin_pass(name: str) -> type[Pass] | None:
     """The pass that a plug-in offers under a name; None if none does.
 
     Raises:
-        PluginError: it does not load, is no pass, or its own name is another.
+        PluginError: it does not load, is not a pass, or its own name is another.
     """
     found = plugin_class(PASSES, name, Pass)  # type: ignore[type-abstract]
     if found is None:
@@ -218,7 +218,7 @@ def history(model: Model) -> list[dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise ModelReadError(f"the metadata entry {HISTORY_KEY!r} is damaged: {error}") from error
     if not isinstance(entries, list) or not all(map(_is_entry, entries)):
-        raise ModelReadError(f"the metadata entry {HISTORY_KEY!r} is damaged: it is no list of transforms")
+        raise ModelReadError(f"the metadata entry {HISTORY_KEY!r} is damaged: it is not a list of transforms")
     return entries
 
 

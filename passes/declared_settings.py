@@ -120,7 +120,7 @@ def resolve_annotations(pass_class: type[Any]) -> None:
 
 def field_hints(pass_class: type[Any], *, include_extras: bool = True) -> dict[str, Any]:
     """Types of the fields of a dataclass by name."""
-    # Up to Python 3.10, typing refuses annotations that are no types: KW_ONLY, which separates fields, is none.
+    # Up to Python 3.10, typing refuses annotations that are not types: KW_ONLY, which separates fields, is none.
     return get_type_hints(pass_class, localns={"KW_ONLY": object}, include_extras=include_extras)
 
 

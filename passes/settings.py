@@ -32,6 +32,7 @@ __all__ = [
 
 # Exponents of more digits would take a Fraction for ever.
 _NUMBER = re.compile(r"[-+]?[0-9._]{1,40}(/[0-9]{1,40}|[eE][-+]?[0-9]{1,3})?")
+_OTHER_NUMBER = re.compile(r"([0-9]{1,9})(?:[.,]([0-9]{1,9}))?\s*(%)?")
 
 
 def _same(value: Any) -> Any:
@@ -65,7 +66,7 @@ def exact_number(value: float | str | Fraction, what: str = "the number") -> Fra
         what: it is, for the error.
 
     Raises:
-        UsageError: it is no number.
+        UsageError: it is not a number.
     """
     text = str(value).strip()
     try:
@@ -73,14 +74,23 @@ def exact_number(value: float | str | Fraction, what: str = "the number") -> Fra
             raise ValueError(text)
         return Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
-        raise UsageError(f"{what} {value!r} is no number") from error
+        raise UsageError(f"{what} {value!r} is not a number{_meant(text)}") from error
+
+
+def _meant(text: str) -> str:
+    """What to write for a percentage, or for a decimal with a comma."""
+    found = _OTHER_NUMBER.fullmatch(text)
+    if found is None:
+        return ""
+    whole, decimals, percent = found.groups()
+    return f"; write {float(f'{whole}.{decimals or 0}') / (100 if percent else 1):g}"
 
 
 def exact_sparsity(value: float | str | Fraction) -> Fraction:
     """A sparsity as the decimal that was written.
 
     Raises:
-        UsageError: it is no number, or outside ``0 <= s < 1``.
+        UsageError: it is not a number, or outside ``0 <= s < 1``.
     """
     exact = exact_number(value, "sparsity")
     if not 0 <= exact < 1:

@@ -68,7 +68,7 @@ class Model:
         replaced, and is replaced by :meth:`save`; one that is written to in place gives an error when its data is read.
 
         Raises:
-            ModelReadError: the file is no ONNX model, is truncated, or its external data is missing or out of bounds.
+            ModelReadError: the file is not an ONNX model, is truncated, or its external data is missing or too short.
             UnsupportedError: the model holds what cannot be represented.
             UsageError: ``source`` is of another kind.
         """

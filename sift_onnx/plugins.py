@@ -132,7 +132,7 @@ def plugin_class(group: str, name: str, base: type[_Class]) -> type[_Class] | No
     loaded = plugin.load()
     what = f"{base.__module__}.{base.__name__}"
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
-        raise PluginError(f"{plugin}: {plugin.value} is no subclass of {what}; repair or uninstall {plugin.package}")
+        raise PluginError(f"{plugin}: {plugin.value} is not a subclass of {what}; repair or uninstall {plugin.package}")
     if inspect.isabstract(loaded):
         lacking = ", ".join(sorted(getattr(loaded, "__abstractmethods__", ())))
         raise PluginError(f"{plugin}: {plugin.value} does not define {lacking}; repair or uninstall {plugin.package}")

@@ -66,7 +66,7 @@ class Recipe:
             source: what error messages call it.
 
         Raises:
-            UsageError: it is no recipe.
+            UsageError: it is not a recipe.
         """
         from sift_onnx.settings.recipe_yaml import read_yaml  # the yaml package takes 10 ms to import
 
@@ -85,10 +85,10 @@ class Recipe:
             source: what error messages call it.
 
         Raises:
-            UsageError: it is no recipe.
+            UsageError: it is not a recipe.
         """
         if not isinstance(document, Mapping):
-            raise UsageError(f"{source} is no recipe: it needs the keys {', '.join(_KEYS)}")
+            raise UsageError(f"{source} is not a recipe: it needs the keys {', '.join(_KEYS)}")
         unknown = [key for key in document if key not in _KEYS]
         if unknown:
             raise UsageError(f"{source}: unknown key {unknown[0]!r}; the keys are {', '.join(_KEYS)}")
@@ -96,7 +96,7 @@ class Recipe:
             raise UsageError(f"{source}: version {document['version']!r} is unknown; this one is {_VERSION}")
         training = document.get("training")
         if "training" in document and not isinstance(training, Mapping):
-            raise UsageError(f"{source}: 'training' is no mapping; write its settings as 'epochs: 10', one a line")
+            raise UsageError(f"{source}: 'training' is not a mapping; write its settings as 'epochs: 10', one a line")
         passes = document.get("passes")
         if training is not None and "passes" not in document:
             return cls((), source, training)
@@ -110,7 +110,7 @@ class Recipe:
         """A recipe from a file.
 
         Raises:
-            UsageError: it cannot be read, or is no recipe.
+            UsageError: it cannot be read, or is not a recipe.
         """
         file = Path(path)
         try:
@@ -120,9 +120,9 @@ class Recipe:
         except OSError as error:
             raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
-            raise UsageError(f"{file} is no recipe: it is not UTF-8 text") from error
+            raise UsageError(f"{file} is not a recipe: it is not UTF-8 text") from error
         if len(data) > _LARGEST_FILE:
-            raise UsageError(f"{file} is no recipe: it has more than {_LARGEST_FILE:,} bytes")
+            raise UsageError(f"{file} is not a recipe: it has more than {_LARGEST_FILE:,} bytes")
         return cls.parse(text, str(file))
 
     @classmethod
@@ -158,8 +158,8 @@ def _step(entry: Any, where: str) -> Step:
         raise UsageError(f"{where}: write one pass and its settings, as '- wide: {{sparsity: 0.9}}'")
     name, settings = next(iter(entry.items()))
     if not isinstance(name, str) or not (settings is None or isinstance(settings, dict)):
-        raise UsageError(f"{where}: the settings of {name!r} are no mapping; write them as '{{sparsity: 0.9}}'")
+        raise UsageError(f"{where}: the settings of {name!r} are not a mapping; write them as '{{sparsity: 0.9}}'")
     wrong = [key for key in settings or {} if not isinstance(key, str)]
     if wrong:
-        raise UsageError(f"{where}: {wrong[0]!r} is no name of a setting")
+        raise UsageError(f"{where}: {wrong[0]!r} is not a name of a setting")
     return Step(name, dict(settings or {}))

@@ -37,7 +37,12 @@ class Cache:
         self._batch = batch
         self._in_place: frozenset[str] = getattr(program, "caches", frozenset())
         self._room: dict[str, Array] = {}
-        self.feeds: dict[str, Array] = {pair.past: pair.empty(batch) for pair in pairs}
+        # Where a program computes in float32, what it made is not rounded in each step, nor cast.
+        wide: frozenset[str] = getattr(program, "wide_caches", frozenset())
+        self._types = {pair.past: np.dtype(np.float32) if pair.past in wide else pair.dtype for pair in pairs}
+        self.feeds: dict[str, Array] = {
+            pair.past: np.zeros(pair.sizes(batch, 0), self._types[pair.past]) for pair in pairs
+        }
 
     def targets(self, length: int) -> dict[str, Array]:
         """Arrays for the outputs of a step, after which there are ``length`` tokens; of those that can be chosen."""
@@ -48,7 +53,7 @@ class Cache:
         if found is None or found.shape[pair.length_axis] < length:
             room = max(_LEAST_ROOM, 1 << (length - 1).bit_length())
             # The step copies what is there, since it lies elsewhere.
-            found = self._room[pair.present] = np.empty(pair.sizes(self._batch, room), pair.dtype)
+            found = self._room[pair.present] = np.empty(pair.sizes(self._batch, room), self._types[pair.past])
         cut = [slice(None)] * found.ndim
         cut[pair.length_axis] = slice(length)
         return found[tuple(cut)]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.files.data_types import is_float
 from sift_onnx.shapes.open_axes import extents_of
 from sift_onnx.shapes.tensor_specs import TensorSpec, shape_text
 
@@ -47,16 +48,12 @@ class CachePair:
     batch_axis: int
     length_axis: int
 
-    def empty(self, batch: int) -> np.ndarray[Any, np.dtype[Any]]:
-        """The cache of ``batch`` sequences without a token.
+    def sizes(self, batch: int, length: int) -> tuple[int, ...]:
+        """Sizes of the cache of ``batch`` sequences of ``length`` tokens.
 
         Raises:
             UnsupportedError: another axis has no size.
         """
-        return np.zeros(self.sizes(batch, 0), self.dtype)
-
-    def sizes(self, batch: int, length: int) -> tuple[int, ...]:
-        """Sizes of the cache of ``batch`` sequences of ``length`` tokens; errors as :meth:`empty` has them."""
         sizes = []
         for axis, size in enumerate(self.shape):
             known = batch if axis == self.batch_axis else length if axis == self.length_axis else size
@@ -82,10 +79,8 @@ def find_cache_pairs(
     Raises:
         UnsupportedError: an input is a tensor of a cache, and no output is the same one; or two outputs could be.
     """
-    pasts = [spec for spec in inputs if spec.dtype.kind == "f" and len(spec.shape or ()) >= _LEAST_AXES]
-    presents = {
-        _words(spec.name): spec for spec in outputs if spec.dtype.kind == "f" and len(spec.shape or ()) >= _LEAST_AXES
-    }
+    pasts = [spec for spec in inputs if _may_be_a_cache(spec)]
+    presents = {_words(spec.name): spec for spec in outputs if _may_be_a_cache(spec)}
     counts = Counter(_words(spec.name) for spec in pasts)
     pairs = []
     for past in pasts:
@@ -98,6 +93,10 @@ def find_cache_pairs(
             )
         pairs.append(_pair(past, present, batch_symbol))
     return tuple(pairs)
+
+
+def _may_be_a_cache(spec: TensorSpec) -> bool:
+    return is_float(spec.dtype) and len(spec.shape or ()) >= _LEAST_AXES
 
 
 def _words(name: str) -> tuple[str, ...]:

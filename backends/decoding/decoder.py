@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 
 from sift_onnx.backends.base import Backend, CompileOptions, Program, get_backend, refuse_copies
 from sift_onnx.backends.decoding.cache import Cache
-from sift_onnx.backends.decoding.cache_pairs import CachePair, find_cache_pairs
-from sift_onnx.backends.decoding.merged_branches import CONDITION, with_cache_branch
-from sift_onnx.backends.decoding.position_limits import most_positions
 from sift_onnx.backends.decoding.sampling import Sampler
-from sift_onnx.backends.decoding.step_inputs import Progress, StepInputs, is_of_another_text
-from sift_onnx.errors import UnsupportedError, UsageError
-from sift_onnx.model import Model, ModelLike
-from sift_onnx.operators.domains import MICROSOFT
-from sift_onnx.shapes.open_axes import declared_shape
-from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
+from sift_onnx.backends.decoding.signature import DecoderSignature, read_decoder
+from sift_onnx.backends.decoding.step_inputs import Progress
+from sift_onnx.errors import UsageError
+from sift_onnx.model import ModelLike
 
 __all__ = ["Decoder"]
 
@@ -50,27 +43,8 @@ class Decoder:
             UnsupportedError: the model has no cache, or an input whose meaning is not known; the message names it.
             BackendError: the back end refused the model.
         """
-        loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
-        source = model if isinstance(model, (str, os.PathLike, onnx.ModelProto)) else None
-        if any(info.name == CONDITION for info in loaded.skeleton().graph.input):
-            source = with_cache_branch(loaded.to_proto()) or source
-            loaded = Model.load(source) if source is not None else loaded
-        skeleton = loaded.skeleton()
-        self._given = tuple(spec.name for spec in graph_inputs(skeleton) if is_of_another_text(spec.name))
-        inputs = [spec for spec in graph_inputs(skeleton) if spec.name not in self._given]
-        outputs = [_output_spec(info) for info in skeleton.graph.output if not is_of_another_text(info.name)]
-        plain = [spec for spec in inputs if spec.dtype.kind != "f"]
-        self._inputs = StepInputs.of(plain)
-        symbol = self._inputs.tokens.extents[0] if self._inputs.tokens.extents else None
-        self._pairs = find_cache_pairs(inputs, outputs, symbol)
-        _refuse_others(inputs, plain, self._pairs)
-        self._logits = _logits_of(outputs, self._pairs)
-        self._most_positions = most_positions(skeleton.graph)
-        self._vocabulary = next(spec.extents[-1] for spec in outputs if spec.name == self._logits)
-        # It counts the tokens of a sequence, and takes the first keys of its cache.
-        self._pads_left = not any(
-            node.op_type == "GroupQueryAttention" and node.domain == MICROSOFT for node in skeleton.graph.node
-        )
+        source, loaded = read_decoder(model)
+        self._signature = DecoderSignature.of(loaded.skeleton())
         chosen = get_backend(backend) if isinstance(backend, str) else backend
         self._program = chosen.compile(source if source is not None else loaded.to_proto(), CompileOptions(threads))
 
@@ -87,12 +61,12 @@ class Decoder:
     @property
     def vocabulary(self) -> int | None:
         """How many tokens there are; None if the model does not say."""
-        return self._vocabulary if isinstance(self._vocabulary, int) else None
+        return self._signature.vocabulary
 
     @property
     def most_positions(self) -> int | None:
         """Tokens that a sequence may have, prompt and answer; None if the model does not say."""
-        return self._most_positions
+        return self._signature.most_positions
 
     def generate(
         self,
@@ -135,12 +109,12 @@ class Decoder:
         return self._tokens(prompts, int(max_new_tokens), sampler, ends, is_batch, given)
 
     def _checked(self, inputs: Mapping[str, Array], sequences: int) -> dict[str, Array]:
-        missing = next((name for name in self._given if name not in inputs), None)
+        missing = next((name for name in self._signature.given if name not in inputs), None)
         if missing is not None:
             raise UsageError(f"the model reads {missing!r}, of another text; pass the array among `inputs`")
         for name, array in inputs.items():
-            if name not in self._given:
-                listed = ", ".join(map(repr, self._given)) or "none"
+            if name not in self._signature.given:
+                listed = ", ".join(map(repr, self._signature.given)) or "none"
                 raise UsageError(f"`inputs` has {name!r}; what the model reads of another text is {listed}")
             if np.shape(array)[:1] != (sequences,):
                 raise UsageError(f"the input {name!r} is {list(np.shape(array))}, for {sequences} sequences")
@@ -151,18 +125,12 @@ class Decoder:
         highest = max(int(prompt.max()) for prompt in prompts)
         if self.vocabulary is not None and highest >= self.vocabulary:
             raise UsageError(f"a prompt has the token id {highest}; the model's vocabulary has {self.vocabulary}")
-        if len(lengths) > 1 and not self._inputs.has_mask:
+        if len(lengths) > 1 and not self._signature.inputs.has_mask:
             raise UsageError(
                 f"the prompts have {min(lengths)} to {max(lengths)} tokens, and the model has no attention_mask that "
                 "tells padding from tokens; generate them one by one"
             )
-        # The last token is not fed again.
-        needed, most = max(lengths) + new - 1, self._most_positions
-        if most is not None and needed > most:
-            raise UsageError(
-                f"a prompt of {max(lengths)} tokens and {new} new ones need {needed} positions, and the model has "
-                f"{most}; shorten the prompt or `max_new_tokens`"
-            )
+        self._signature.check_length(max(lengths), new, "`max_new_tokens`")
 
     def _tokens(
         self,
@@ -174,18 +142,22 @@ class Decoder:
         given: Mapping[str, Array],
     ) -> Iterator[Any]:
         lengths = np.array([len(prompt) for prompt in prompts], np.int64)
-        progress = Progress(lengths, int(lengths.max()), self._pads_left)
+        progress = Progress(lengths, int(lengths.max()), self._signature.pads_left)
         tokens = _padded(prompts, progress)
-        cache = Cache(self._pairs, len(prompts), self._program)
+        cache = Cache(self._signature.pairs, len(prompts), self._program)
         has_ended = np.zeros(len(prompts), bool)
         last = lengths - 1
         for count in range(new):
+            if count == 1 and progress.width > 1:
+                # Logits of a whole prompt are many times those of a token.
+                self._program.release_idle()
             logits = self._step(tokens, cache, progress, given)
-            rows = np.full(len(prompts), logits.shape[1] - 1) if count or self._pads_left else last
+            rows = np.full(len(prompts), logits.shape[1] - 1) if count or self._signature.pads_left else last
             rows = np.minimum(rows, logits.shape[1] - 1)
             chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
+            del logits
             row = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
-            has_ended |= np.isin(chosen, list(ends))
+            has_ended |= [token in ends for token in chosen.tolist()]
             yield row if is_batch else row[0]
             if has_ended.all():
                 return
@@ -195,14 +167,14 @@ class Decoder:
         self, tokens: npt.NDArray[np.int64], cache: Cache, progress: Progress, given: Mapping[str, Array]
     ) -> Array:
         """Logits, [sequences, tokens, vocabulary]; the cache and the progress go on."""
-        feeds = {**self._inputs.feeds(tokens, progress), **cache.feeds, **given}
+        feeds = {**self._signature.inputs.feeds(tokens, progress), **cache.feeds, **given}
         length = progress.done + tokens.shape[1]
         targets = cache.targets(length)
         # Only programs with caches that can be written in place take arrays for them.
         results = self._program.run(feeds, targets) if targets else self._program.run(feeds)  # type: ignore[call-arg]
         cache.keep(results, length)
         progress.done = length
-        logits = results[self._logits]
+        logits = results[self._signature.logits]
         return logits if logits.ndim == 3 else logits[:, None]
 
     def __reduce__(self) -> Any:
@@ -239,30 +211,3 @@ def _padded(prompts: Sequence[npt.NDArray[np.int64]], progress: Progress) -> npt
         else:
             row[: len(prompt)] = prompt
     return tokens
-
-
-def _output_spec(info: onnx.ValueInfoProto) -> TensorSpec:
-    tensor = info.type.tensor_type
-    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type or onnx.TensorProto.FLOAT))
-    return TensorSpec(info.name, dtype, declared_shape(tensor))
-
-
-def _refuse_others(inputs: Sequence[TensorSpec], plain: Sequence[TensorSpec], pairs: Sequence[CachePair]) -> None:
-    if not pairs:
-        raise UnsupportedError(
-            "the model has no cache among its inputs; export it with past keys and values as inputs and outputs"
-        )
-    known = {spec.name for spec in plain} | {pair.past for pair in pairs}
-    other = next((spec for spec in inputs if spec.name not in known), None)
-    if other is not None:
-        raise UnsupportedError(f"the input {other.name!r} is neither a cache nor anything that a step fills in")
-
-
-def _logits_of(outputs: Sequence[TensorSpec], pairs: Sequence[CachePair]) -> str:
-    presents = {pair.present for pair in pairs}
-    others = [spec.name for spec in outputs if spec.name not in presents and spec.dtype.kind == "f"]
-    named = [name for name in others if "logits" in name.lower()]
-    if len(named or others) != 1:
-        listed = ", ".join(map(repr, others)) or "none"
-        raise UnsupportedError(f"which output has the logits? name one of them logits; there are {listed}")
-    return (named or others)[0]

@@ -3,7 +3,8 @@
 Eight rules, applied to the steps of one region until none applies; those of ``quantized_fusion`` come after them.
 "Sole" is a value that one step reads, once and in the view that it was made in, and that does not leave the region.
 
-1. A step per channel after a sole result without activation is folded into weights and bias. Zeros stay zeros.
+1. A step per channel after a sole result without activation is folded into weights and bias, or, after a layer of
+   integers, into the scale and the shift of its sums. Zeros stay zeros.
 2. x * sigmoid(x) is silu(x), x * hard_sigmoid(x; 1/6, 1/2) is hard_swish(x).
 3. An addition to a sole result without activation becomes that operator's second operand.
 4. An activation after a sole result without activation is applied where the result is stored.
@@ -23,7 +24,6 @@ import numpy as np
 
 from sift_onnx.backends.lowering.quantized_fusion import QUANTIZED_RULES, with_dynamic_bytes
 from sift_onnx.backends.lowering.region_steps import Merged, RegionSteps, merged
-from sift_onnx.backends.lowering.resampling import Padding
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.rules.flat_images import APART, TOGETHER
 from sift_onnx.backends.lowering.specs import (
@@ -103,13 +103,29 @@ def _fold_scale(region: RegionSteps, step: Step) -> Merged:
         return merged(before, step, combined)
     if isinstance(spec, GroupNormalization) and step.spec.slopes is None and step.spec.activation == NO_ACTIVATION:
         return merged(before, step, replace(spec, scale=spec.scale * scale, shift=spec.shift * scale + shift))
-    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION or step.spec.slopes is not None:
+    if not isinstance(spec, (LinearLayer, QuantizedMatmul)):
         return None
+    if spec.activation != NO_ACTIVATION or step.spec.slopes is not None:
+        return None
+    if isinstance(spec, QuantizedMatmul):
+        made = _of_sums(spec, step.spec)
+        return None if made is None else merged(before, step, made)
     if isinstance(spec, Conv):
         scale, shift = (np.repeat(values, math.prod(spec.block)) for values in (scale, shift))
     bias = shift if spec.bias is None else spec.bias * scale + shift
     weights = spec.weights if np.all(scale == 1) else spec.weights.scaled(scale)
     return merged(before, step, replace(spec, weights=weights, bias=bias, activation=step.spec.activation))
+
+
+def _of_sums(layer: QuantizedMatmul, after: ChannelScale) -> QuantizedMatmul | None:
+    """A layer of integers with floats as its result, whose scale and shift contain ``after``."""
+    # Where the model rounds floats between the two, the layer does so as well.
+    if layer.y is not None or layer.is_divided or not np.isfinite([after.scale, after.shift]).all():
+        return None
+    if after.activation[0] not in ("none", "clip"):
+        return None
+    shift = after.shift if layer.shift is None else layer.shift * after.scale + after.shift
+    return replace(layer, scale=layer.scale * after.scale, shift=shift, activation=after.activation)
 
 
 def _gate(region: RegionSteps, step: Step) -> Merged:
@@ -176,13 +192,10 @@ def _pad(region: RegionSteps, step: Step) -> Merged:
     before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, PixelCopy) or before.spec.fill != 0:
         return None
-    rows, columns = before.spec.height, before.spec.width
-    if not (isinstance(rows, Padding) and isinstance(columns, Padding) and rows.mode == columns.mode == "constant"):
+    pads = before.spec.pads
+    if pads is None:
         return None
-    geometry = step.spec.geometry
-    more = (rows.before, columns.before, rows.after, columns.after)
-    top, left, bottom, right = (a + b for a, b in zip(geometry.pads, more, strict=True))
-    spec = replace(step.spec, geometry=replace(geometry, pads=(top, left, bottom, right)))
+    spec = replace(step.spec, geometry=step.spec.geometry.padded(pads))
     nodes = (*step.nodes, *before.nodes)
     return replace(step, spec=spec, inputs=(before.inputs[0], *step.inputs[1:]), nodes=nodes), [before]
 

@@ -43,7 +43,10 @@ class GraphView:
         origin: every node of the model, and its index in ``nodes``; None for one that the graph does without.
         intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
+        rounding: relative error of the graph's constants: those of formulas are recognized up to it.
     """
+
+    rounding: float = 1e-5
 
     def __init__(self, model: Model) -> None:
         """Read ``model`` and infer its types and sizes."""
@@ -66,6 +69,7 @@ class GraphView:
         proto.graph.node.extend(nodes)
         proto.graph.initializer.extend(full_tensor(constant) for constant in constants.values())
         view = GraphView.__new__(GraphView)
+        view.rounding = self.rounding
         origin = [(node, None if index is None else places.get(index)) for node, index in self.origin]
         view._read(proto, {**self.constants, **constants}, origin)
         return view
@@ -244,6 +248,10 @@ class GraphView:
         """The values of a constant; None for what is none."""
         return array_of(self.constants[name]) if name in self.constants else None
 
+    def folded_values(self, name: str) -> npt.NDArray[np.generic] | None:
+        """As :meth:`values_of`, also of what nodes make of constants: see :meth:`fold`."""
+        return self.values_of(name) if self.fold(name) else None
+
 
 def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:
     outputs = {info.name for info in graph.output}
@@ -266,7 +274,9 @@ def _constant_of(node: onnx.NodeProto) -> gs.Constant | None:
         return gs.Constant(node.output[0], np.asarray(value, np.float32))
     if isinstance(value, int):
         return gs.Constant(node.output[0], np.asarray(value, np.int64))
-    return None
+    types = {onnx.AttributeProto.FLOATS: np.float32, onnx.AttributeProto.INTS: np.int64}
+    kind = types.get(node.attribute[0].type)
+    return None if kind is None else gs.Constant(node.output[0], np.asarray(value, kind))
 
 
 def is_standard_op(node: onnx.NodeProto, *ops: str) -> bool:

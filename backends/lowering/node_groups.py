@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sift_onnx.backends.lowering.branches import BranchMatch, find_branches
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView, names_read
 from sift_onnx.backends.lowering.matching.attention import AttentionMatch, find_attentions
-from sift_onnx.backends.lowering.matching.branches import BranchMatch, find_branches
 from sift_onnx.backends.lowering.matching.byte_chains import find_byte_functions
 from sift_onnx.backends.lowering.matching.cached_attention import CachedMatch, find_cached_attentions
 from sift_onnx.backends.lowering.matching.gelu import GeluMatch, find_gelus

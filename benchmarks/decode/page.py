@@ -23,15 +23,15 @@ PERPLEXITY = RESULTS / "perplexity"
 _INTRODUCTION = """\
 # Weights as they come from memory
 
-One row of activations through a chain of {layers} products of {width} x {width} with ReLU, {gigabytes:.1f} GB of
-weights as dense floats, {threads} threads; all ways to run a file in turns in one process.
+One row of activations passes through a chain of {layers} products of {width} x {width} with ReLU. As dense floats, the
+weights take {gigabytes:.1f} GB. {threads} threads; all rows of a table are measured in turns in one process.
 
 """
 _READING = """
-Times are the least of the turns, in milliseconds; ratios are to onnxruntime on the same file, whose weights are dense
-floats. *Read* is the share of a plain loop: it reads as many bytes as our weights hold, on the same threads, in turns
-with them. Weights of 8 and 4 bits in onnxruntime are MatMulNBits in blocks of 32, dense. What is smaller than the
-last-level cache of the machine may stay in it, for the loop as for the products.
+Times are the minimum of the turns, in milliseconds. Ratios are relative to onnxruntime on the same file, with dense
+floats. *Read* compares with a plain loop that reads as many bytes as our weights take, on the same threads and in turns
+with the products: 100 % is its rate. Weights of 8 and 4 bits in onnxruntime are dense MatMulNBits in blocks of 32.
+Weights that are smaller than the last-level cache may stay in it, for the loop as well as for the products.
 """
 _REPEAT = """
 ## Repeat it
@@ -46,17 +46,17 @@ _OF_TOKENS = """
 ## Tokens of decoders
 
 Decoders in the shape of Llama with random pruned weights: 110 million parameters, and 1.1 billion in the shape of
-TinyLlama. A token is a step of `Decoder.generate` behind a prompt, all ways to run a file in turns in one process.
-Times are medians of all tokens, and of first tokens (the whole prompt); ratios are to onnxruntime on the same file.
-*Read* is as above, for the least time.
+TinyLlama. A token is a step of `Decoder.generate` after a prompt; all rows of a decoder are measured in turns in one
+process. Times are medians over all tokens, and over first tokens, which include the whole prompt. Ratios are to
+onnxruntime on the same file. *Read* is as above, for the minimum time.
 
 """
 _OF_BATCHES = """\
-Tokens per second of a batch, as a multiple of those of one sequence. Its sequences have different lengths:
+Tokens per second of a batch, relative to a single sequence. The sequences of a batch have different lengths:
 
 """
 _OF_GREEDY = """\
-The most likely tokens, compared with those of onnxruntime on the same file until the first that differs:
+Number of most likely tokens that equal those of onnxruntime on the same file, up to the first difference:
 
 """
 _OF_PERPLEXITY = """
@@ -64,12 +64,12 @@ _OF_PERPLEXITY = """
 
 A GPT in the shape of GPT-3 Small at {scale} of its width, two layers, a vocabulary of bytes, made Sparse Wide at
 {sparsity} % and trained on the source code of Python's standard library. Perplexity of the next byte on held-out files,
-as `sift-onnx evaluate` has it.
+measured by `sift-onnx evaluate`.
 
 """
 _OF_MEMORY = """\
-Memory of a process with the decoder behind that of one without it, beside the bytes that bits and values take, and
-those of the embedding and the cache:
+Memory that opening the decoder adds to a process. For comparison: the weights that are held, the bytes of bits and
+values alone, and the rest, that is the embedding and the cache:
 
 """
 

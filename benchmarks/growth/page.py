@@ -33,53 +33,55 @@ _TASKS = {
 _PAGE = """\
 # Growing trained models
 
-`transform --wide S --init embed` makes a trained model wider with the original in it: the outputs stay, and so does the
-number of multiply-accumulates, to the last one. The [tutorial](../../docs/tutorials/grow-a-transformer.md) shows how.
+`transform --wide S --init embed` embeds a trained model in a wider one. The outputs stay the same, and so does the
+exact number of multiply-accumulates. The [tutorial](../../docs/tutorials/grow-a-transformer.md) shows how.
 
 ## A zoo of small models
 
-{count} models of timm, torchvision and transformers with random weights, and parameters and statistics of
-normalizations as training leaves them, in {exports}. "Grown" means that layers with at least half of the
-multiply-accumulates of learned weights grew, and that active weights multiply exactly as often as the original's.
-Outputs in onnxruntime are the original's to 1e-4 of the largest, and to 1e-4 of how far the same input, moved by one
-element, changes them (or to 1e-9 in double precision, where single precision says little). What has not been measured
-is not counted, and is an empty cell below.
+{count} models of timm, torchvision and transformers, in {exports}.
+Weights are random; parameters and statistics of normalizations are like those after a training. Models that an exporter
+refuses are not counted, nor are cases that were not measured (empty cells). "Grown" means all of the following:
+
+- The layers that grew have at least half of the multiply-accumulates of learned weights.
+- The number of multiply-accumulates with active weights is exactly the original's.
+- Outputs in onnxruntime equal the original's to 1e-4 of the largest output, and to 1e-4 of the change that shifting the
+  input by one element causes. Where single precision cannot tell, they agree to 1e-9 in double precision.
+
 {zoo_origin}
 
 {families}
 {family_notes}
-What an exporter refuses is no export.
-
-What keeps its width, or does not grow:
+Models of which a part keeps its width, or that do not grow:
 
 {reasons}
-×2.00 under "s = 0.5" means that without masks the grown model would have twice the multiply-accumulates.
+In the next table, ×2.00 under "s = 0.5" means that without masks the grown model would have twice the
+multiply-accumulates.
 
 {models}
 ## Trained files that packages ship
 
-Files as they lie in wheels, on pictures of text, photographs, sounds and bytes. {shipped_origin}
+Model files from wheels, unchanged, run on pictures of text, photographs, sounds and bytes. {shipped_origin}
 
 {shipped}
 {shipped_reasons}
-## Where rounding is seen
+## Where rounding shows
 
-Differences above {notable:.0e} of the largest output are compared with what rounding does to the original. "Exact"
-is the original in double precision. Where both models run in double precision, the difference is in the last column.
+Differences above {notable:.0e} of the largest output are compared with the rounding errors of the original. "Exact"
+is the original in double precision. If both models run in double precision, the last column has their difference.
 
 {conditioning}
-## Trained on
+## Trained further
 
-A GPT of {gpt_macs} and a vision transformer of {vit_macs} multiply-accumulates an example, both of two layers, 24
-features and four heads, learn for 1,000 and 800 steps, grow at 0.75, and go on for as many steps with RigL. A second
-training goes on with the original, from the same file, with the same examples and the same schedule. Losses are in
-nats, in onnxruntime, on text and pictures that no training saw; mean ± standard deviation over {seeds} seeds.
+A GPT of {gpt_macs} and a vision transformer of {vit_macs} multiply-accumulates per example have two layers, 24
+features and four heads. They are trained for 1,000 and 800 steps, grown at 0.75, and trained for as many more steps
+with RigL. For comparison, the original is trained further from the same file, on the same examples and schedule. Losses
+are in nats, measured in onnxruntime on held-out text and pictures: mean ± standard deviation over {seeds} seeds.
 {trained_origin}
 
 {continued}
 ![losses of each seed](chart.svg)
 
-Every line is a seed; where it falls, the grown model ends lower than the original does.
+Each line is a seed. It falls if the grown model ends with a lower loss than the original.
 
 ## Repeat it
 

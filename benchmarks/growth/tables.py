@@ -74,7 +74,7 @@ def reasons_table(rows: Rows) -> str:
             if text:
                 reasons[row.get("model") or row["file"], _general(text)].append(verdict(row))
     cells = [[name, ", ".join(dict.fromkeys(found)), reason] for (name, reason), found in reasons.items()]
-    return pages.table(["model", "which is", "what keeps its width, and why"], cells)
+    return pages.table(["model", "verdict", "what keeps its width, and why"], cells)
 
 
 def _general(reason: str) -> str:
@@ -132,12 +132,12 @@ def continued_table(tasks: Mapping[str, Rows]) -> str:
             figures = [f"{statistics.mean(v):.4f} ± {statistics.stdev(v):.4f}" for v in values]
             compared = f"{better} of {len(rows)}" if key == "rigl" else ""
             cells.append([task, label, figures[0], f"{figures[1]} ({second})", compared])
-    return pages.table(["model", "training", "loss", "the same otherwise", "seeds in which it beats dense"], cells)
+    return pages.table(["model", "training", "loss", "other metric", "seeds with a lower loss than dense"], cells)
 
 
 LABELS = {
     "original": "original",
-    "grown": "grown, not trained on",
-    "dense": "original, trained on",
-    "rigl": "grown, trained on with RigL",
+    "grown": "grown, not trained further",
+    "dense": "original, trained further",
+    "rigl": "grown, trained further with RigL",
 }

@@ -25,15 +25,15 @@ _NETWORKS = """\
 
 ## Networks of random weights
 
-Quantized by onnxruntime's static quantizer to QDQ per channel (`qdq`), by its dynamic one (`dynamic`), or as Neural
-Magic's exporter writes it, which is the form that DeepSparse runs (`integers`). Ours runs the sparse int8 file; beside
-it stand onnxruntime on the same file, on the dense int8 original and on the dense floats, all in turns in one process,
-and DeepSparse 1.8.0 in one of its own.
+Networks are quantized by onnxruntime's static quantizer to QDQ per channel (`qdq`), by its dynamic quantizer
+(`dynamic`), or in the form of Neural Magic's exporter, which DeepSparse runs (`integers`). "Ours" is the sparse int8
+file. It is compared with onnxruntime on the same file, on the dense int8 original and on the dense floats, in turns in
+one process, and with DeepSparse 1.8.0 in a separate process.
 
 """
 _READING = """
-Milliseconds are medians. In brackets: our time over that of the column, a median over turns; below 1 ours is faster.
-With one thread, times are of the processor. A pattern of 0 % is the dense original itself, which runs in onnxruntime.
+Times are medians in milliseconds. In brackets: our time over that of the column, the median over turns; below 1 ours is
+faster. With one thread, times are processor time. At 0 %, the file is the dense original, which runs in onnxruntime.
 
     python benchmarks/quantized/networks.py resnet50 --sparsity 0.85 --block --results RESULTS
     python benchmarks/quantized/page.py
@@ -43,11 +43,11 @@ where RESULTS is `benchmarks/quantized/results/networks.json`.
 _TRAINED = """
 ## A trained network
 
-ResNet-18 with the stem for small images, {width:g} of its width, and its Sparse Wide form, 75 % of whose weights are
-pruned in blocks of four input features at the multiply-accumulates of the dense one. Both are trained on {images}
+ResNet-18 with the stem for small images, at {width:g} of its width, and its Sparse Wide form at the same
+multiply-accumulates, with 75 % of the weights pruned in blocks of four input features. Both are trained on {images}
 ({length}, of 128 images), quantized and evaluated by the commands of
-[docs/quantization.md](../../docs/quantization.md); {quads:.0%} of the quads of the wide one are live. Dense models run
-in onnxruntime, wide ones here.
+[docs/quantization.md](../../docs/quantization.md). In the wide model, {quads:.0%} of the quads are live. Dense models
+run in onnxruntime, wide models in sift-onnx.
 
 """
 _AGAIN = """

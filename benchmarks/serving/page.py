@@ -54,9 +54,9 @@ latencies. Each row is the best of four slices.
         """
 ## Lengths in rotation
 
-Mean milliseconds per request, over the minimum time of each length. "Alone" are sessions with a single length each.
-"First run" is the first run of a length relative to its minimum in rotation, median and largest, the minimum of three
-new sessions, without the length that came first.
+Mean of the minimum times of all lengths, in milliseconds. "Alone" are sessions with a single length each. "First run"
+is the first run of a length, relative to its minimum in rotation: the median and the largest over lengths, without the
+length that came first. Of three new sessions, the minimum counts.
 """,
         {
             "case": "case", "weights": "weights", "in_turn_ms": "in turn", "alone_ms": "alone",

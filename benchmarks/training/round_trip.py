@@ -31,7 +31,7 @@ from digits_data import digits
 import sift_onnx
 from sift_onnx.models.export import export
 from sift_onnx.training.trainer import TrainingSettings, train_file
-from sift_onnx.training.trainer.checkpoint import load_checkpoint, newest_checkpoint
+from sift_onnx.training.trainer.state.checkpoint import load_checkpoint, newest_checkpoint
 from sift_onnx.weights.mask_storage import MASKS_KEY
 
 TOLERANCE = 1e-4

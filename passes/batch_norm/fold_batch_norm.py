@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, replace_values, shape_of, sparse_weight_of
+from sift_onnx.graphs.zero_biases import drop_zero_biases
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.operators.weight_operands import BIAS, FOLDABLE, WEIGHT, feature_axes
@@ -51,6 +52,7 @@ class FoldBatchNorm(Pass):
         """Apply the pass; the report lists the weights that took one up, and why others stay, by their nodes."""
         copy = prepared(model, LiftConstants(), StoreComputedParameters(), UnshareInitializers())
         graph = copy.graph
+        drop_zero_biases(graph)
         folded: list[str] = []
         kept: dict[str, str] = {}
         builder = NodeBuilder(graph)

@@ -57,7 +57,7 @@ class RestoreViews(Pass):
 
 
 def _view(node: gs.Node) -> tuple[gs.Tensor, Arrangement] | None:
-    """What a Gather is a view of, and how that is arranged; None if it is no view of the whole of a tensor."""
+    """What a Gather is a view of, and how that is arranged; None if it is not a view of the whole of a tensor."""
     if node.op != "Gather" or not is_standard(node.domain) or node.attrs.get("axis", 0) != 0:
         return None
     viewed = _before_flattening(node.inputs[0])

@@ -65,7 +65,7 @@ def insert_centring(
 
 
 def _factors(maps: FeatureMaps, x: gs.Variable, axes: Sequence[int], builder: NodeBuilder) -> gs.Variable:
-    """``m``, as a Constant node: it is no parameter, which training would change."""
+    """``m``, as a Constant node: it is not a parameter, which training would change."""
     extent = next(axis for axis in maps.extents(x.name) if axis.grows and axis.axis in axes)
     factors = np.zeros(extent.new, dtype=floating_type(x))
     factors[maps.positions_along(x.name, extent.axis)] = extent.new / extent.old

@@ -69,7 +69,7 @@ class _Computed:
     sources: tuple[gs.Tensor, ...]
 
 
-def store_computed_parameters(model: Model) -> tuple[Model, list[str]]:
+def store_computed_parameters(model: Model, *, integers: bool = False) -> tuple[Model, list[str]]:
     """The same model with initializers in place of parameters that nodes compute; itself if there are none.
 
     A parameter is stored if
@@ -85,15 +85,19 @@ def store_computed_parameters(model: Model) -> tuple[Model, list[str]]:
 
     Args:
         model: is not changed.
+        integers: whether parameters stay that are rounded, or cast from integers: to who reads them as integers, a
+            quantized layer.
 
     Returns:
         The model, and the names of the new initializers, which are those of the tensors that nodes made.
     """
-    if not _found(model.graph):
+    if not _found(model.graph, integers):
         return model, []
     copy = model.copy()
     sort_nodes(copy.graph)
-    stored = [(p.tensor, values) for p in _found(copy.graph) if (values := _values_of(copy.graph, p)) is not None]
+    stored = [
+        (p.tensor, values) for p in _found(copy.graph, integers) if (values := _values_of(copy.graph, p)) is not None
+    ]
     names = [tensor.name for tensor, _ in stored]
     for tensor, values in stored:
         _read_instead(tensor, new_constant(tensor.name, values))
@@ -111,8 +115,8 @@ def _read_instead(tensor: gs.Tensor, constant: gs.Constant) -> None:
         reader.inputs = [constant if t is tensor else t for t in reader.inputs]
 
 
-def _found(graph: gs.Graph) -> list[_Computed]:
-    computed = _computed_nodes(graph)
+def _found(graph: gs.Graph, integers: bool) -> list[_Computed]:
+    computed = _computed_nodes(graph, integers)
     found = [_history(t, computed) for t in _parameters(graph, computed)]
     parameters = {id(p.tensor): p for p in found if p.sources and any(node.op not in _FOLLOWED for node in p.nodes)}
     outside = _read_outside(graph)
@@ -125,7 +129,7 @@ def _found(graph: gs.Graph) -> list[_Computed]:
             del parameters[key]
 
 
-def _computed_nodes(graph: gs.Graph) -> dict[int, gs.Node]:
+def _computed_nodes(graph: gs.Graph, integers: bool) -> dict[int, gs.Node]:
     """The nodes that standard operators compute from constants, by the identity of their outputs."""
     computed: dict[int, gs.Node] = {}
     for node in graph.nodes:
@@ -134,17 +138,26 @@ def _computed_nodes(graph: gs.Graph) -> dict[int, gs.Node]:
             inputs
             and is_standard(node.domain)
             and node.op not in _NOT_COMPUTED
+            and not (integers and _makes_quantized(node))
             and all(id(t) in computed or constant_values(t) is not None for t in inputs)
         ):
             computed |= {id(t): node for t in node.outputs}
     return computed
 
 
+def _makes_quantized(node: gs.Node) -> bool:
+    """Whether a node rounds, or casts several constant integers, as weights of quantized layers are made."""
+    if node.op == "Round":
+        return True
+    constant = constant_values(node.inputs[0]) if node.op == "Cast" else None
+    return constant is not None and dtype_of(constant).kind in "iu" and math.prod(shape_of(constant)) > 1
+
+
 def _parameters(graph: gs.Graph, computed: dict[int, gs.Node]) -> Iterator[gs.Variable]:
     """What layers read as parameters, and nodes compute from constants."""
     for node in graph.nodes:
         known = PARAMETERS.get(node.op)
-        # A node that reads nothing else is no layer.
+        # A node that reads nothing else is not a layer.
         if known is None or all(id(t) in computed for t in node.outputs):
             continue
         for position in {*known.trained, *known.statistics}:

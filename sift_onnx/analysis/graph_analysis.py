@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axes.sizes import Axis, AxisError
-from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause
+from sift_onnx.analysis.axes.sizes import Axis, AxisError, size_of
+from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause, Element, elements_of
 from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.analysis.heads import head_splits, splits_of_compared_features
 from sift_onnx.analysis.rule_context import RuleContext, sizes_behind
@@ -45,7 +45,7 @@ class _Growth:
 
 def analyze(
     model: Model,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | BoundInputs | None = None,
     *,
     attention: AttentionGrowth = "head-dim",
     resize_outputs: Sequence[str] = (),
@@ -58,7 +58,8 @@ def analyze(
     Args:
         model: the model; not changed.
         input_shapes: sizes of dynamic input axes. Of those that it lacks, the first of
-            :func:`sift_onnx.shapes.input_binding.bindings` that the graph does not contradict.
+            :func:`sift_onnx.shapes.input_binding.bindings` that the graph does not contradict. Shapes that are bound
+            already are those of all inputs, and an empty cache is one of them.
         attention: which part of an attention width grows.
         resize_outputs: globs over graph outputs that may change their size.
         whole_groups: whether normalizations get more groups, in place of wider ones, and attention between features
@@ -69,6 +70,8 @@ def analyze(
         UnsupportedError: the graph contradicts itself, or has a cycle.
     """
     growth = _Growth(attention, tuple(resize_outputs), whole_groups)
+    if isinstance(input_shapes, BoundInputs):
+        return _first_that_fits(model, [input_shapes], growth)
     return _first_that_fits(model, bindings(model_inputs(model), input_shapes), growth)
 
 
@@ -164,6 +167,9 @@ def _analyze(
         # Pinned variables, so that an axis that meets them knows why it cannot grow.
         cause = Cause(name, "input", f"it is the graph input {name!r}")
         analysis.axes[name] = tuple(Axis(analysis.system.fixed(n, cause)) for n in dims)
+    for name, numbers in inputs.values.items():
+        known = [Element(number, size_of(number)) for number in numbers]
+        analysis.elements[name] = elements_of(known, inputs.shapes[name])
     opsets = {"": int(model.graph.opset)} | opset_versions(model.graph.import_domains)
     for index, node in enumerate(analysis.order):
         ctx = RuleContext(analysis, node, index, shapes, opsets)

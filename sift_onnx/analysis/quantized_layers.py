@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
+from sift_onnx.analysis.computed_integers import Integers, integers_of
 from sift_onnx.analysis.findings import AxisAnalysis
-from sift_onnx.graphs.constants import array_of, constant_values, is_masked, nnz_of, shape_of
+from sift_onnx.graphs.constants import is_masked, nnz_of, shape_of
 from sift_onnx.graphs.walks import axis_order, origin_of
 from sift_onnx.operators.traits import PARAMETER_VIEWS
 from sift_onnx.operators.weight_operands import FOLDABLE, INTEGER_LAYERS, WEIGHT, feature_axes
@@ -33,7 +34,7 @@ class QuantizedLayer:
     """A weight of integers, and the node that multiplies by it; the first one where several do.
 
     Attributes:
-        constant: the integers.
+        constant: the integers, or the floats that the graph quantizes, by the name of their tensor.
         index: of the node in the order of the analysis.
         node: the node.
         kind: ``conv``, ``depthwise``, ``gemm`` or ``matmul``.
@@ -60,30 +61,31 @@ def quantized_layers(analysis: AxisAnalysis) -> list[QuantizedLayer]:
         weight = _integer_weight(node)
         if weight is None:
             continue
-        constant, zero_point, axis, block, views = weight
+        integers, zero_point, axis, block, views = weight
+        constant = integers.stored
         kind = _kind(node, shape_of(constant))
         positions = _positions(node, kind, analysis)
         known = found.get(constant.name)
         if known is not None:
             found[constant.name] = replace(known, positions=known.positions + positions)
             continue
-        active = _other_than_zero(constant, zero_point, axis, block)
+        active = _other_than_zero(integers.values, zero_point, axis, block)
         nnz = nnz_of(constant) if is_masked(constant) else int(np.count_nonzero(active))
         quads = _live_quads(node, active, views)
         found[constant.name] = QuantizedLayer(constant, index, node, kind, positions, nnz, quads)
     return list(found.values())
 
 
-def _integer_weight(node: gs.Node) -> tuple[gs.Constant, gs.Tensor | None, int, int, list[gs.Node]] | None:
+def _integer_weight(node: gs.Node) -> tuple[Integers, gs.Tensor | None, int, int, list[gs.Node]] | None:
     """The integers that a node multiplies by, their zero point, its axis and block size, and nodes in between."""
     if node.op in INTEGER_LAYERS:
         weight, point = INTEGER_LAYERS[node.op]
-        constant = constant_values(node.inputs[weight]) if weight < len(node.inputs) else None
-        if constant is None:
+        integers = integers_of(node.inputs[weight]) if weight < len(node.inputs) else None
+        if integers is None:
             return None
         # Scales go with output features.
         is_row = "Conv" in node.op or (node.op == "QGemm" and bool(node.attrs.get("transB", 0)))
-        return constant, _input(node, point), 0 if is_row else len(shape_of(constant)) - 1, 0, []
+        return integers, _input(node, point), 0 if is_row else integers.values.ndim - 1, 0, []
     if node.op not in _FLOAT_LAYERS or len(node.inputs) < 2:
         return None
     # None of these changes how many weights are zero.
@@ -91,11 +93,11 @@ def _integer_weight(node: gs.Node) -> tuple[gs.Constant, gs.Tensor | None, int, 
     if len(tensor.inputs) != 1 or tensor.inputs[0].op != "DequantizeLinear":
         return None
     reader = tensor.inputs[0]
-    constant = constant_values(reader.inputs[_DATA])
-    if constant is None:
+    integers = integers_of(reader.inputs[_DATA])
+    if integers is None:
         return None
     return (
-        constant,
+        integers,
         _input(reader, _ZERO_POINT),
         int(reader.attrs.get("axis", 1)),
         int(reader.attrs.get("block_size", 0)),
@@ -108,11 +110,10 @@ def _input(node: gs.Node, i: int) -> gs.Tensor | None:
 
 
 def _other_than_zero(
-    constant: gs.Constant, zero_point: gs.Tensor | None, axis: int, block: int
+    values: npt.NDArray[Any], zero_point: gs.Tensor | None, axis: int, block: int
 ) -> npt.NDArray[np.bool_]:
-    values: npt.NDArray[Any] = array_of(constant)
-    point = constant_values(zero_point) if zero_point is not None else None
-    zeros: npt.NDArray[Any] = np.zeros(1, values.dtype) if point is None else array_of(point)
+    point = integers_of(zero_point) if zero_point is not None else None
+    zeros: npt.NDArray[Any] = np.zeros(1, values.dtype) if point is None else point.values
     if zeros.size == 1:
         return np.asarray(values != zeros.reshape(-1)[0])
     axis %= values.ndim

@@ -93,7 +93,7 @@ def recognise_rotary(values: Array) -> RotaryTable | None:
     if table.shape[0] < 2 or table.shape[1] < 2:
         return None
     for function in _FUNCTIONS:
-        # Most constants are no tables: their first row tells, before all of them is read.
+        # Most constants are not tables: their first row tells, before all of them is read.
         if not np.allclose(table[0], 1.0 if function == "cos" else 0.0, atol=1e-6):
             continue
         for layout in _LAYOUTS:

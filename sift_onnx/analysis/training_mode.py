@@ -167,7 +167,7 @@ def _of_dropout(node: gs.Node, version: int, shown: set[int]) -> str | None:
     if flag is None:
         name = node.inputs[position].name
         return (
-            f"its training_mode {name!r} is no constant, so that the mode is known only when the model runs; "
+            f"its training_mode {name!r} is not a constant, so that the mode is known only when the model runs; "
             "export the network after model.eval()"
         )
     return _readers(node, shown, "mask") if flag else None

@@ -1,6 +1,7 @@
-"""Weight layers that the axis analysis cannot handle, since it does not know the shape of what they read.
+"""Weight layers that the axis analysis cannot handle.
 
-No pass changes them and their cost is unknown. They are reported, never dropped silently.
+It does not know the shape of what they read, or they are within the graphs of another node, such as an ``If``. No pass
+changes them and their cost is unknown. They are reported, never dropped silently.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class LeftOutLayer:
         node: the node.
         stop: the node, or one before it, that makes a tensor of unknown shape from known ones.
         source: of the numbers that ``stop`` reads its sizes from, the first node whose result cannot be computed.
+        is_inside: whether ``node`` is within a graph of ``stop``, and ``index`` is that of ``stop``.
     """
 
     constant: gs.Constant
@@ -48,10 +50,13 @@ class LeftOutLayer:
     node: gs.Node
     stop: gs.Node
     source: gs.Node | None = None
+    is_inside: bool = False
 
     @property
     def reason(self) -> str:
         """Why it is left out."""
+        if self.is_inside:
+            return f"it is within {_called(self.stop)}"
         if self.stop is self.node:
             return "the sizes of what it makes are not known"
         return f"sizes are not known behind {_called(self.stop)}"
@@ -62,6 +67,10 @@ def left_out_layers(analysis: AxisAnalysis) -> list[LeftOutLayer]:
     known = {(use.index, layer.name) for layer in analysis.layers.values() for use in layer.uses}
     found: list[LeftOutLayer] = []
     for index, node in enumerate(analysis.order):
+        inside = {
+            constant.name: (constant, inner) for inner in _inner_nodes(node) for constant in stored_weights(inner)
+        }
+        found += [LeftOutLayer(constant, index, inner, node, is_inside=True) for constant, inner in inside.values()]
         stop = _stop(analysis, node) if node.op in _WEIGHTS else None
         if stop is None:
             continue
@@ -71,6 +80,14 @@ def left_out_layers(analysis: AxisAnalysis) -> list[LeftOutLayer]:
             if (index, constant.name) not in known
         ]
     return found
+
+
+def _inner_nodes(node: gs.Node) -> Iterator[gs.Node]:
+    """The nodes of a node's graphs, at any depth."""
+    for graph in node.attrs.values():
+        if isinstance(graph, gs.Graph):
+            for level in (graph, *graph.subgraphs(recursive=True)):
+                yield from level.nodes
 
 
 def left_out_records(layers: Sequence[LeftOutLayer]) -> tuple[LeftOut, ...]:
@@ -119,6 +136,11 @@ def left_out_warnings(layers: Sequence[LeftOutLayer]) -> list[str]:
 def _explained(layers: Sequence[LeftOutLayer]) -> str:
     stop = layers[0].stop
     named = [f"{layer.constant.name!r} ({layer.node.op} {node_name(layer.node)!r})" for layer in layers]
+    if layers[0].is_inside:
+        return (
+            f"{listing(named)}, within {_called(stop)}, whose graphs are not looked into. Export a merged decoder "
+            "without merging (of optimum, its option no_post_process), or simplify a constant condition (onnxsim)"
+        )
     output = next((t.name for t in stop.outputs if t.name), "")
     source = layers[0].source
     by = f", by numbers that {_called(source)} makes" if source is not None else ""

@@ -40,7 +40,7 @@ def check(
         seed: of the inputs.
 
     Returns:
-        ``ok``, and what each check found. A check that fails is no error.
+        ``ok``, and what each check found. A check that fails is not an error.
 
     Raises:
         UsageError: a file cannot be read, or a shape is missing.

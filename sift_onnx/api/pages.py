@@ -58,7 +58,7 @@ def report(
         force: overwrite the page.
 
     Raises:
-        UsageError: a file or an object is no result.
+        UsageError: a file or an object is not a result.
         OutputError: the page exists and ``force`` is off, or it cannot be written.
         MissingExtraError: charts need matplotlib, which is not installed.
     """
@@ -86,4 +86,4 @@ def _record_or_path(result: Any) -> Record | str:
         return result
     if isinstance(result, (str, os.PathLike)):
         return os.fspath(result)
-    raise UsageError(f"{type(result).__name__} is no kind of result; give results of functions, or paths of JSON")
+    raise UsageError(f"{type(result).__name__} is not a result; give results of functions, or paths of JSON")

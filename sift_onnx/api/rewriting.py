@@ -15,7 +15,7 @@ from sift_onnx.model import Model, ModelLike, Storage
 from sift_onnx.passes import Densify, Prune
 from sift_onnx.passes.base import Pass
 from sift_onnx.passes.prune import Method
-from sift_onnx.quantization.quantize import Calibration, Format, quantize_model
+from sift_onnx.quantization.quantize import Activations, Calibration, Format, quantize_model
 from sift_onnx.records.quantization import QuantizationReport
 from sift_onnx.records.reading import read_record
 from sift_onnx.records.record import Record
@@ -121,6 +121,7 @@ def quantize(
     format: Format = "qdq",
     dynamic: bool = False,
     per_channel: bool = True,
+    activations: Activations = "uint8",
     calibration: Calibration = "minmax",
     samples: int = 256,
     reduce_range: bool = False,
@@ -140,6 +141,7 @@ def quantize(
         format: ``qdq`` or ``qoperator``.
         dynamic: ranges of activations are found at run time.
         per_channel: a scale for each output feature of a weight.
+        activations: ``uint8``, or ``int8`` with zero points of 0.
         calibration: ``minmax``, ``entropy`` or ``percentile``.
         samples: examples to calibrate with.
         reduce_range: weights of 7 bits, for x86 processors without VNNI.
@@ -159,6 +161,7 @@ def quantize(
         format=format,
         dynamic=dynamic,
         per_channel=per_channel,
+        activations=activations,
         calibration=calibration,
         samples=samples,
         reduce_range=reduce_range,

@@ -29,7 +29,7 @@ class Number(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = click.FLOAT.convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is no finite number", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return float(super().convert(number, param, ctx))
 
 
@@ -76,6 +76,23 @@ class TokenIds(click.ParamType[Any]):
         if max(ids) > LARGEST_COUNT:
             self.fail(f"{max(ids)} is above {LARGEST_COUNT}", param, ctx)
         return ids
+
+
+class PromptAndTokens(click.ParamType[Any]):
+    """``128,32``."""
+
+    name = "PROMPT,TOKENS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        parts = value.split(",")
+        counts = [int(part) for part in parts if part.isdigit()]
+        if len(parts) != 2 or len(counts) != 2 or counts[0] < 1 or counts[1] < 2:
+            self.fail(f"{value!r} is not of the form 128,32, with two new tokens at least", param, ctx)
+        if max(counts) > LARGEST_COUNT:
+            self.fail(f"{max(counts)} is above {LARGEST_COUNT}", param, ctx)
+        return counts[0], counts[1]
 
 
 class InputShape(click.ParamType[Any]):

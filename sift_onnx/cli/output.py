@@ -155,7 +155,7 @@ def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
-    """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
+    """A progress bar on stderr; silent when stderr is not a terminal, NO_COLOR is set or ``-q`` was given."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sift_onnx.reports.plain_console import PlainConsole

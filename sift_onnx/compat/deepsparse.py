@@ -165,7 +165,7 @@ class Engine:
 
     @property
     def model_path(self) -> str:
-        """Where the model came from; empty if it was no file."""
+        """Where the model came from; empty if it was not a file."""
         return "" if isinstance(self._model, onnx.ModelProto) else str(self._model)
 
     @property

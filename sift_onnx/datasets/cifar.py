@@ -45,7 +45,7 @@ def _read(files: list[Path], labels: int) -> ImagesInMemory:
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
         if not data.size or data.size % record:
-            raise UsageError(f"{path} is cut off or damaged: {data.size} bytes are no multiple of {record}")
+            raise UsageError(f"{path} is cut off or damaged: {data.size} bytes are not a multiple of {record}")
         parts.append(data.reshape(-1, record))
     records = np.concatenate(parts)
     # Of two labels, the second is the fine one.

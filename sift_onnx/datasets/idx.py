@@ -23,13 +23,13 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
     """The array of a file, which may be compressed by gzip.
 
     Raises:
-        UsageError: the file cannot be read, is no IDX file of unsigned bytes, or is cut off.
+        UsageError: the file cannot be read, is not an IDX file of unsigned bytes, or is cut off.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             head = file.read(4)
             if len(head) < 4 or head[:2] != b"\0\0" or head[2] != _UNSIGNED_BYTES or not head[3]:
-                raise UsageError(f"{path} is no IDX file of unsigned bytes")
+                raise UsageError(f"{path} is not an IDX file of unsigned bytes")
             sizes = file.read(4 * head[3])
             shape = struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4])
             # Not more than the file has is read: sizes of a damaged file may be anything.

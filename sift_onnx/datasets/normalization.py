@@ -33,7 +33,7 @@ class Normalization:
     def parse(cls, text: str | None) -> Normalization | None:
         """What ``text`` spells: ``imagenet``, or ``MEAN/STD`` such as ``0.5/0.5`` or ``0.4,0.5,0.6/0.2,0.2,0.2``.
 
-        None and ``none`` are no normalization.
+        None and ``none`` mean no normalization.
 
         Raises:
             UsageError: it is none of these.

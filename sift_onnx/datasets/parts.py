@@ -99,7 +99,7 @@ def _items(given: Any, where: str, part: PartName) -> tuple[Iterable[Any], str]:
         name = ", validation" if part == "validation" and made.get(part) is not None else ", training part"
         made = part_of(made, where, *dict.fromkeys((part, "train")))
     if not isinstance(made, Iterable):
-        raise UsageError(f"{where}: {type(made).__name__} is no iterable of batches")
+        raise UsageError(f"{where}: {type(made).__name__} is not an iterable of batches")
     return made, name
 
 

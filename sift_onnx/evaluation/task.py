@@ -36,9 +36,8 @@ class Predictions:
         classes = scores.shape[1]
         wrong = (self.target < 0) | (self.target >= classes)
         if wrong.any():
-            raise UsageError(
-                f"the data has the target {int(self.target[wrong][0])}, the model tells {classes} classes apart"
-            )
+            found = int(self.target[wrong][0])
+            raise UsageError(f"the data has the target {found}; the model has {classes} classes, 0 to {classes - 1}")
 
 
 def task_of(output: npt.NDArray[Any], batch: ArrayBatch) -> Task:
@@ -47,7 +46,7 @@ def task_of(output: npt.NDArray[Any], batch: ArrayBatch) -> Task:
     * ``classification``: scores ``[N, classes, ...]`` and integer targets ``[N, ...]``;
     * ``next-token``: scores ``[N, tokens, vocabulary]`` and integer targets ``[N, tokens]``, or none, where the first
       input is such a sequence;
-    * ``regression``: targets of the output's shape that are no integers.
+    * ``regression``: targets of the output's shape that are not integers.
 
     Raises:
         NoTaskError: it is none of these.

@@ -13,7 +13,7 @@ import onnx
 
 from sift_onnx.errors import UnsupportedError
 
-__all__ = ["CONSTANT_NUMBERS", "bits_of", "data_type_of", "numpy_dtype", "type_name"]
+__all__ = ["CONSTANT_NUMBERS", "bits_of", "data_type_of", "is_float", "numpy_dtype", "type_name"]
 
 # Name in ONNX: name in numpy or ml_dtypes, bits per element in a file.
 _TYPES = {
@@ -52,6 +52,11 @@ CONSTANT_NUMBERS = {
     **dict.fromkeys(("value_int", "value_ints"), np.int64),
     **dict.fromkeys(("value_float", "value_floats"), np.float32),
 }
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is of floating point; numpy's kind does not say so of those that ml_dtypes adds."""
+    return dtype.name.startswith(("float", "bfloat"))
 
 
 def type_name(data_type: int) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.errors import ModelReadError
+from sift_onnx.files.page_memory import page_array
 from sift_onnx.files.wire import unpacked_varints
 
 __all__ = ["FileBytes", "FileSlice", "PackedNumbers"]
@@ -116,7 +117,7 @@ class FileSlice:
         Raises:
             ModelReadError: it cannot be read.
         """
-        whole = np.empty(self.nbytes, np.uint8)
+        whole = page_array(self.nbytes)
         self._read(0, whole)
         return whole
 

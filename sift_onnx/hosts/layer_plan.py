@@ -88,7 +88,7 @@ class LayerPlan:
             return found[1]
         read = {name for node in nodes for name in node.inputs}
         left = next((f"{name!r}: {reason}" for name, reason in self._left.items() if name in read), "")
-        return self._refusal or left or "these nodes are no linear layer of the model, or have changed since"
+        return self._refusal or left or "these nodes are not a linear layer of the model, or have changed since"
 
     def replace(self, occurrence: Occurrence) -> tuple[list[gs.Node], str]:
         """The nodes that take the place of an occurrence, producers first, and the name of what the last one makes.

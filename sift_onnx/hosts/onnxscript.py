@@ -9,7 +9,7 @@
 A rule matches one linear layer: a Conv, Gemm or MatMul, with the bias and the BatchNormalization that belong to it.
 Which layers are replaced, and by what, is decided once for the model as it is when the first rule matches, so that the
 result is that of the pass: first and last layers stay, and the same weights are drawn under the same names. A layer
-that another rule has changed since is left as it is. ``Wide`` is no rule, since it concerns the whole model; use
+that another rule has changed since is left as it is. ``Wide`` is not a rule, since it concerns the whole model; use
 :class:`~sift_onnx.hosts.onnx_ir.SiftPass`.
 """
 

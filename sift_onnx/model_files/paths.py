@@ -50,15 +50,15 @@ def refuse_dash(path: Path) -> None:
         OutputError: it is one.
     """
     if str(path) == "-":
-        raise OutputError("'-' is no file name: what is written here does not go to stdout; name a file")
+        raise OutputError("'-' is not a file name: what is written here does not go to stdout; name a file")
 
 
 def check_output(path: Path, force: bool) -> None:
     """Refuse a target early, before any work is done.
 
     Raises:
-        OutputError: the folder is missing, the file exists and ``force`` is off, or the path is no ordinary file or a
-            dash, which stands for stdout elsewhere.
+        OutputError: the folder is missing, the file exists and ``force`` is off, or the path is not an ordinary file or
+            is a dash, which stands for stdout elsewhere.
     """
     refuse_dash(path)
     if "\0" in str(path):
@@ -67,7 +67,7 @@ def check_output(path: Path, force: bool) -> None:
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
         if path.parent.exists() and not path.parent.is_dir():
-            raise OutputError(f"cannot write {path}: {path.parent} is no folder")
+            raise OutputError(f"cannot write {path}: {path.parent} is not a folder")
         if not path.parent.is_dir():
             raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist")
         if path.exists() and not path.is_file():

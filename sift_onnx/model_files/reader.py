@@ -11,6 +11,7 @@ from sift_onnx.errors import ModelReadError
 from sift_onnx.files.detached_data import CutOutData
 from sift_onnx.files.file_bytes import FileBytes, FileSlice
 from sift_onnx.files.wire import cut_out_data
+from sift_onnx.model_files.other_formats import other_format
 from sift_onnx.model_files.paths import check_input
 
 __all__ = ["STREAMED_FROM", "parse_model", "read_content", "read_model"]
@@ -46,11 +47,16 @@ def parse_model(content: bytes, what: str) -> onnx.ModelProto:
     Raises:
         ModelReadError: it is not an ONNX model.
     """
+    found = other_format(content)
     try:
         proto = onnx.ModelProto.FromString(content)
     except DecodeError as error:
+        if found is not None:
+            raise ModelReadError(f"{what} is not an ONNX model: it is {found}") from error
         raise ModelReadError(f"{what} is not an ONNX model, or is truncated; export or copy it again") from error
     if not proto.HasField("graph") or not proto.opset_import:
+        if found is not None:
+            raise ModelReadError(f"{what} is not an ONNX model: it is {found}")
         raise ModelReadError(f"{what} is not an ONNX model, or is truncated: it has no graph or no opset")
     return proto
 

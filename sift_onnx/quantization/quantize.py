@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import io
 import logging
 import tempfile
 import time
@@ -22,6 +23,7 @@ from sift_onnx.errors import BackendError, MaskWarning, SiftError, UnsupportedEr
 from sift_onnx.evaluation.evaluate import evaluate
 from sift_onnx.evaluation.task import NoTaskError
 from sift_onnx.graphs.walks import origin_of
+from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.traits import PARAMETER_VIEWS
 from sift_onnx.passes import FoldBatchNorm, InferenceMode, InlineFunctions, LiftConstants, StoreComputedParameters
@@ -32,11 +34,13 @@ from sift_onnx.records.evaluation import EvaluationReport
 from sift_onnx.records.quantization import QuantizationReport, QuantizationTotals
 from sift_onnx.shapes.tensor_specs import graph_inputs
 
-__all__ = ["Calibration", "Format", "Quantized", "quantize_model"]
+__all__ = ["Activations", "Calibration", "Format", "Quantized", "quantize_model"]
 
+Activations = Literal["uint8", "int8"]
 Format = Literal["qdq", "qoperator"]
 Calibration = Literal["minmax", "entropy", "percentile"]
 
+_ACTIVATIONS = {"uint8": QuantType.QUInt8, "int8": QuantType.QInt8}
 _FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
 _METHODS = {
     "minmax": CalibrationMethod.MinMax,
@@ -69,6 +73,7 @@ def quantize_model(
     format: Format = "qdq",
     dynamic: bool = False,
     per_channel: bool = True,
+    activations: Activations = "uint8",
     calibration: Calibration = "minmax",
     samples: int = _SAMPLES,
     reduce_range: bool = False,
@@ -84,7 +89,7 @@ def quantize_model(
 
     1. The model is put into inference mode, its functions are inlined and its normalizations folded.
     2. Ranges of activations are found on examples to train on; with ``dynamic`` they are found at run time.
-    3. onnxruntime's quantizer makes weights signed bytes that are symmetric around zero, and activations unsigned bytes
+    3. onnxruntime's quantizer makes weights signed bytes that are symmetric around zero, and activations bytes
        (``dynamic``: at run time). A pruned weight is the zero point, 0, exactly.
     4. Masks are checked, bit for bit: unstructured ones, N:M and blocks stay what they are.
     5. With targets in the data, both models are evaluated on its held-out part.
@@ -95,6 +100,7 @@ def quantize_model(
         format: ``qdq`` for QuantizeLinear and DequantizeLinear around layers, ``qoperator`` for QLinearConv and others.
         dynamic: ConvInteger and MatMulInteger, with ranges of activations found at run time; ``format`` does not count.
         per_channel: whether each output feature of a weight has its own scale.
+        activations: unsigned bytes, whose zero point may be any, or signed ones, whose zero point is 0.
         calibration: ranges from the least to the largest value, of the least entropy, or without the outermost values.
         samples: examples to calibrate with, drawn by ``seed``.
         reduce_range: 7 bits for weights, for processors with AVX2 or AVX-512 and without VNNI, whose sums overflow.
@@ -113,16 +119,28 @@ def quantize_model(
         CheckError: a mask would be lost.
     """
     start = time.perf_counter()
-    for setting, value, known in (("format", format, _FORMATS), ("calibration", calibration, _METHODS)):
+    settings: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+        ("format", format, _FORMATS),
+        ("activations", activations, _ACTIVATIONS),
+        ("calibration", calibration, _METHODS),
+    )
+    for setting, value, known in settings:
         if value not in known:
             *rest, last = known
             raise UsageError(f"{setting} is {value!r}; choose {', '.join(rest)} or {last}")
     if data is None and not dynamic:
         raise UsageError("static quantization needs `data` to find ranges of activations; or use `dynamic=True`")
+    if dynamic and activations != "uint8":
+        raise UsageError(
+            f"`dynamic=True` makes uint8 of activations; `activations={activations!r}` needs a static model"
+        )
     original = Model.load(model)
     ready = original.copy()
     for step in (InferenceMode(), InlineFunctions(), LiftConstants(), StoreComputedParameters(), FoldBatchNorm()):
         ready = step(ready).model
+    if has_zero_biases(ready.graph):
+        ready = ready.copy()
+        drop_zero_biases(ready.graph)
     _refuse_quantized(ready)
     excluded = _excluded_nodes(ready, keep_float)
     used, count = None, None
@@ -153,8 +171,8 @@ def quantize_model(
                     reader,
                     quant_format=_FORMATS[format],
                     calibrate_method=_METHODS[calibration],
-                    activation_type=QuantType.QUInt8,
-                    extra_options={"WeightSymmetric": True},
+                    activation_type=_ACTIVATIONS[activations],
+                    extra_options={"WeightSymmetric": True, "ActivationSymmetric": activations == "int8"},
                     **common,
                 )
                 used, count = part.label, reader.examples
@@ -205,7 +223,10 @@ def _refuse_quantized(model: Model) -> None:
     """
     found = quantized_layers(analyze(model))
     if found:
-        raise UnsupportedError(f"the weights of the model are quantized already ({found[0].constant.name!r}, ...)")
+        raise UnsupportedError(
+            f"the weights of the model are quantized already ({found[0].constant.name!r}, ...); quantize the model in "
+            f"floating point that it was made of"
+        )
 
 
 def _excluded_nodes(model: Model, globs: Sequence[str]) -> list[str]:
@@ -267,12 +288,13 @@ def _accuracy(
 
 @contextlib.contextmanager
 def _from_onnxruntime() -> Iterator[None]:
-    """Errors of onnxruntime's quantizer as ours, without its remarks on stderr."""
+    """Errors of onnxruntime's quantizer as ours, without its remarks on stderr, and on stdout where results go."""
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)
     try:
-        yield
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
     except SiftError:
         raise
     except Exception as error:

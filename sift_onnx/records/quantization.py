@@ -42,7 +42,7 @@ class QuantizationTotals(Record, frozen=True, kw_only=True):
         params: weights, active or not.
         nnz: active weights.
         live_quads: share of quads with a weight that is not zero, over the layers by their weights.
-        bytes_before: of the model that was read; None where it was no file.
+        bytes_before: of the model that was read; None where it was not a file.
         bytes_after: of the model that was written.
     """
 

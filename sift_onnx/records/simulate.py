@@ -11,12 +11,14 @@ from sift_onnx.records.record import SCHEMA, Amount, Count, Positive, Real, Reco
 __all__ = [
     "AssumedEnergy",
     "Bands",
+    "DecodePhase",
     "Execution",
     "GridMap",
     "MachineReport",
     "OutputDifference",
     "Parameter",
     "PublishedSpeedup",
+    "SimulatedDecode",
     "SimulatedLayer",
     "SimulatedTotals",
     "SimulationReport",
@@ -183,6 +185,56 @@ class Execution(Record, frozen=True, kw_only=True):
     outputs: tuple[OutputDifference, ...]
 
 
+class DecodePhase(Record, frozen=True, kw_only=True):
+    """A part of the generation of tokens.
+
+    Attributes:
+        name: ``prefill``, the run on the prompt; ``step``, the mean of those after it; ``whole``, all of them together.
+        cycles: of all sequences together.
+        seconds: at the machine's clock.
+        utilization: of all SIMD lanes.
+        energy_j: joules.
+        weight_bytes: of the weights that are multiplied by, with their indices.
+        cache_read_bytes: keys and values that are attended to, the new ones included.
+        cache_written_bytes: keys and values of new tokens.
+        limits: the cycles, shared out among what bound them.
+        speedup: of this part.
+    """
+
+    name: str
+    cycles: Amount
+    seconds: Positive
+    utilization: Amount
+    energy_j: Amount
+    weight_bytes: Amount
+    cache_read_bytes: Amount
+    cache_written_bytes: Amount
+    limits: dict[str, Amount]
+    speedup: Speedups
+
+
+class SimulatedDecode(Record, frozen=True, kw_only=True):
+    """Tokens that a decoder generates on the machine.
+
+    Attributes:
+        prompt: tokens of each prompt.
+        tokens: new ones of each sequence, the first of which the run on the prompt gives.
+        steps: runs after that one.
+        first_seconds: until the first token.
+        tokens_per_second: of all sequences, after the first token.
+        cache_bytes: keys and values in the end, which stay in the machine.
+        phases: the run on the prompt, the mean step, and everything.
+    """
+
+    prompt: Count
+    tokens: Count
+    steps: Count
+    first_seconds: Positive
+    tokens_per_second: Positive
+    cache_bytes: Amount
+    phases: tuple[DecodePhase, ...]
+
+
 class GridMap(Record, frozen=True, kw_only=True):
     """A quantity over the cores: ``shares`` are bytes in base 64, row by row, 255 for ``largest``."""
 
@@ -204,7 +256,10 @@ class SweepPoint(Record, frozen=True, kw_only=True):
 
 
 class SimulationReport(Record, frozen=True, kw_only=True):
-    """A model on a machine; see :class:`sift_onnx.backends.dataflow.simulation.result.Simulation`."""
+    """A model on a machine; see :class:`sift_onnx.backends.dataflow.simulation.result.Simulation`.
+
+    With ``decode``, layers, totals and speed-ups are those of the prompt and all steps together.
+    """
 
     schema: int = SCHEMA
     model: str
@@ -221,6 +276,7 @@ class SimulationReport(Record, frozen=True, kw_only=True):
     uncosted: tuple[Uncosted, ...]
     notes: tuple[str, ...]
     functional: Execution | None = None
+    decode: SimulatedDecode | None = None
     maps: tuple[GridMap, ...] | None = None
     nominal: dict[str, tuple[Count, ...]] | None = None
     assumed: tuple[str, ...] | None = None

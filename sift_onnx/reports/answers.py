@@ -13,6 +13,7 @@ from sift_onnx.records.train import TrainReport
 from sift_onnx.records.transform import TransformReport
 from sift_onnx.reports.documents import Document, documents_of
 from sift_onnx.reports.evaluation import difference_text
+from sift_onnx.reports.simulate import run_text
 from sift_onnx.reports.trained_models import best_gain, group_points, points_of
 
 __all__ = ["Answer", "answers", "factor_text"]
@@ -152,7 +153,7 @@ def _ms(run: BenchmarkRun) -> str:
 
 def _simulated(report: SimulationReport) -> Iterator[Answer]:
     speedup = report.speedup
-    what = "a training step" if report.training else "inference"
+    what = "a training step" if report.training else run_text(report)
     for key, than in (
         ("vs_dense_original", "than the dense original"),
         ("vs_dense_wide", "than with its zeros multiplied"),

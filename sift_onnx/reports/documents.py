@@ -66,7 +66,7 @@ def read_document(path: str) -> Document[Record]:
     """Read a file of ``--json``.
 
     Raises:
-        UsageError: it cannot be read, is no JSON, or no result that a report can show.
+        UsageError: it cannot be read, is not JSON, or no result that a report can show.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -74,14 +74,14 @@ def read_document(path: str) -> Document[Record]:
         raise UsageError(f"cannot read {path!r}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path} is no JSON: it is no text (byte {error.start}); give files written by --json"
+            f"{path} is not JSON: it is not text (byte {error.start}); give files written by --json"
         ) from None
     try:
         data = _printable(json.loads(text, parse_constant=_no_number))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no JSON ({error}); give files written by --json") from None
+        raise UsageError(f"{path} is not JSON ({error}); give files written by --json") from None
     if not isinstance(data, dict) or "schema" not in data:
-        raise UsageError(f"{path} is no result of sift-onnx: it has no field 'schema'; give files written by --json")
+        raise UsageError(f"{path} is not a result of sift-onnx: it has no field 'schema'; give files written by --json")
     if data["schema"] != SCHEMA:
         raise UsageError(
             f"{path} has schema {data['schema']!r}, and this version reads schema {SCHEMA}; create it again, or use "
@@ -97,7 +97,7 @@ def read_document(path: str) -> Document[Record]:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"it holds {name}, which is no number of JSON")
+    raise ValueError(f"it holds {name}, which is not a number in JSON")
 
 
 def _printable(value: Any) -> Any:

@@ -7,12 +7,25 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from sift_onnx.records.simulate import SimulatedLayer, SimulationReport
+from sift_onnx.records.simulate import DecodePhase, SimulatedDecode, SimulatedLayer, SimulationReport
 from sift_onnx.reports.fitting_table import FittingTable
 from sift_onnx.reports.layer_groups import remark, shown_simulated
 from sift_onnx.reports.numbers import file_size, si
 
-__all__ = ["energy_text", "functional_lines", "simulate_tables", "source_line", "speedup_lines", "time_text"]
+__all__ = [
+    "decode_line",
+    "decode_rows",
+    "energy_text",
+    "functional_lines",
+    "run_text",
+    "simulate_tables",
+    "source_line",
+    "speedup_lines",
+    "time_text",
+]
+
+# Of the table of phases; the last two columns are speed-ups.
+DECODE_COLUMNS = "<phase|cycles|time|utilisation|weights|cache read|cache written|energy|vs dense|vs original"
 
 _MOST_NOTES = 10
 _STEPS = {
@@ -37,6 +50,12 @@ def simulate_tables(report: SimulationReport, full: bool = False) -> Iterator[Re
     rest = [layer for layer in report.layers if layer.storage == "none"]
     if rest:
         yield _weightless_table(report, rest)
+    if report.decode is not None:
+        phases = FittingTable(DECODE_COLUMNS, title=f"{report.model}, {run_text(report)}")
+        for row in decode_rows(report.decode):
+            phases.add_row(*row)
+        yield phases
+        yield decode_line(report)
     yield from _totals(report)
     yield source_line(report)
     yield from speedup_lines(report)
@@ -91,9 +110,8 @@ def _weightless_table(report: SimulationReport, layers: Sequence[SimulatedLayer]
 
 def _totals(report: SimulationReport) -> Iterator[str]:
     totals = report.totals
-    what = "training step" if report.training else "inference"
     yield (
-        f"{what}: {totals.cycles:,} cycles, {time_text(totals.seconds)} at "
+        f"{run_text(report)}: {totals.cycles:,} cycles, {time_text(totals.seconds)} at "
         f"{report.machine.clock_hz / 1e9:g} GHz, utilisation {totals.utilization:.2%}"
     )
     cycles = max(totals.cycles, 1)
@@ -108,6 +126,46 @@ def _totals(report: SimulationReport) -> Iterator[str]:
     yield (
         f"energy: {energy_text(totals.energy_j)}, of it {energy_text(totals.busy_energy_j)} computing, "
         f"{energy_text(totals.idle_energy_j)} waiting, {energy_text(totals.edge_energy_j)} at the edge{remark}"
+    )
+
+
+def run_text(report: SimulationReport) -> str:
+    """What was run, in a few words."""
+    if report.decode is not None:
+        return f"prompt of {report.decode.prompt:,}, {report.decode.tokens:,} new tokens"
+    return "training step" if report.training else "inference"
+
+
+def decode_rows(decode: SimulatedDecode) -> Iterator[tuple[str, ...]]:
+    """Rows of a table of phases, see :data:`DECODE_COLUMNS`."""
+    names = {"prefill": "prompt", "step": f"mean of {decode.steps:,} steps", "whole": "all"}
+    for phase in decode.phases:
+        yield (
+            names[phase.name],
+            f"{phase.cycles:,.0f}",
+            time_text(phase.seconds),
+            f"{phase.utilization:.2%}",
+            _bytes(phase.weight_bytes),
+            _bytes(phase.cache_read_bytes),
+            _bytes(phase.cache_written_bytes),
+            energy_text(phase.energy_j),
+            *_factors(phase),
+        )
+
+
+def _factors(phase: DecodePhase) -> Iterator[str]:
+    for value in (phase.speedup.vs_dense_wide, phase.speedup.vs_dense_original):
+        yield "" if value is None else f"{value:.2f}x"
+
+
+def decode_line(report: SimulationReport) -> str:
+    """Tokens per second, and what they wait for."""
+    decode = report.decode
+    assert decode is not None
+    sequences = "" if report.batch == 1 else f" of {report.batch:,} sequences"
+    return (
+        f"{decode.tokens_per_second:,.0f} tokens per second{sequences} after the first, which takes "
+        f"{time_text(decode.first_seconds)}; the cache has {_bytes(decode.cache_bytes)} in the end"
     )
 
 

@@ -124,7 +124,7 @@ def _ready(value: Any, annotation: Any, place: _Place) -> Any:
         try:
             value.encode()
         except UnicodeEncodeError as error:  # bytes of a command line that are not UTF-8
-            raise UsageError(f"{place} is {value!r}, which is no text in UTF-8") from error
+            raise UsageError(f"{place} is {value!r}, which is not UTF-8 text") from error
         spelled = float in kinds and str not in kinds and _NUMBER.fullmatch(value)
         return float(value) if spelled else value
     for kind in kinds:

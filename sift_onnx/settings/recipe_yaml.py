@@ -36,7 +36,7 @@ def read_yaml(text: str, source: str) -> Any:
         problem = " ".join(str(getattr(error, "problem", None) or error).split())
         raise UsageError(f"{source}{where}: {problem}; a recipe is one YAML document") from error
     except RecursionError as error:
-        raise UsageError(f"{source} is no recipe: its lists are too deep") from error
+        raise UsageError(f"{source} is not a recipe: its lists are too deep") from error
 
 
 def write_yaml(document: Any) -> str:

@@ -80,7 +80,7 @@ class _Walk:
 
     Attributes:
         values: of small tensors, by name.
-        computed: names of those among them that are no constants.
+        computed: names of those among them that are not constants.
     """
 
     def __init__(self, model: onnx.ModelProto, inferred: onnx.ModelProto, without: Collection[str]) -> None:

@@ -39,11 +39,13 @@ class BoundInputs:
         shapes: by input name.
         assumed: axes whose sizes were not given, by input name.
         said: for each input with such axes, what to tell the user.
+        values: of inputs that hold few integers, where they are known, such as the length of a sequence.
     """
 
     shapes: Shapes = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     said: tuple[str, ...] = ()
+    values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def nominal(self) -> Shapes | None:

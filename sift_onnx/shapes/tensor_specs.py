@@ -35,7 +35,7 @@ class TensorSpec:
 
     @cached_property
     def extents(self) -> tuple[Extent, ...]:
-        """Per axis its size, the symbol of its size, or None; marks of open axes are no symbols."""
+        """Per axis its size, the symbol of its size, or None; marks of open axes are not symbols."""
         return extents_of(self.shape or ())
 
 
@@ -43,7 +43,7 @@ def graph_inputs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
     """The inputs that a caller must feed: those without a default value among the initializers.
 
     Raises:
-        UnsupportedError: an input is no tensor (a sequence, a map, an optional).
+        UnsupportedError: an input is not a tensor (a sequence, a map, an optional).
     """
     graph = model.graph
     defaults = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
@@ -67,7 +67,7 @@ def model_inputs(model: Model) -> tuple[TensorSpec, ...]:
     """As :func:`graph_inputs`, of the graph as it is now.
 
     Raises:
-        UnsupportedError: an input is no tensor.
+        UnsupportedError: an input is not a tensor.
     """
     return tuple(_spec_of(tensor) for tensor in model.graph.inputs if not isinstance(tensor, gs.Constant))
 

@@ -273,7 +273,7 @@ def _abs_error(array: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArr
 
 
 def max_abs_error(outputs: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, npt.NDArray[Any]]) -> float | None:
-    """Over the outputs that both have in the same shape; None where that is no finite number."""
+    """Over the outputs that both have in the same shape; None where that is not a finite number."""
     errors = [
         _abs_error(array, expected[name]).max()
         for name, array in outputs.items()

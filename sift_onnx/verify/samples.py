@@ -137,7 +137,7 @@ def _batch_axes(model: Model, inputs: Sequence[TensorSpec]) -> dict[str, int]:
         if found:
             axes[spec.name] = found[0]
         elif not all(isinstance(size, int) for size in spec.extents):
-            raise _NotApplicableError(f"input {spec.name!r} has an open axis that is no batch")
+            raise _NotApplicableError(f"input {spec.name!r} has an open axis that is not a batch")
     return axes
 
 
@@ -237,7 +237,7 @@ def _reason(model: Model, axes: Mapping[str, int]) -> str:
     if training:
         return f"in training mode: {in_words(training)}"
     name, axis = next(iter(axes.items()))
-    elsewhere = f"if axis {axis} of input {name!r} is no batch, give it the name of what it is in the export"
+    elsewhere = f"if axis {axis} of input {name!r} is not a batch, give it the name of what it is in the export"
     reducing = [node for node in every_node(model.graph) if _reduces_first_axis(node)]
     return f"nodes that reduce axis 0: {in_words(reducing)}; {elsewhere}" if reducing else elsewhere
 

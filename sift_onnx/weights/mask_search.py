@@ -223,7 +223,8 @@ def _search_by_content(
                 continue
             orders = _orders(shape, candidate.shape) if mask.information(candidate) >= _EVIDENCE else (None,)
             found = [fit for order in orders if (fit := search.fit(mask, candidate, order)) is not None]
-            if len(found) == 1:
+            # A mask of whole windows of a convolution is the same with rows and columns of the window exchanged.
+            if len({_digest_of(fit, candidate) for fit in found}) == 1:
                 fits[mask.name][name] = found[0]
     for mask in wanted:
         own = fits[mask.name]
@@ -237,6 +238,11 @@ def _search_by_content(
             _note(findings, mask, candidates[names[0]], own[names[0]])
         else:
             findings.lost[mask.name] = _why_lost(mask, candidates, len(names), rivals)
+
+
+def _digest_of(fit: DenseUnderMask, candidate: _Candidate) -> str:
+    """What tells masks of one tensor apart."""
+    return fit.mask.digest() if fit.mask is not None else candidate.nonzeros.digest() + fit.active_zeros
 
 
 def _contains_name(name: str, part: str) -> bool:

@@ -12,6 +12,7 @@ from nets import Net, run
 import sift_onnx
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.graphs.constants import replace_values
+from sift_onnx.model import Model
 from sift_onnx.passes import StoreComputedParameters
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -155,6 +156,16 @@ def test_weights_of_quantized_layers_stay(net: Net) -> None:
     cast = net.op("Mul", net.op("Cast", integers, to=onnx.TensorProto.FLOAT), net.constant(0.1, dtype=np.float32))
     net.output(net.op("MatMul", net.op("MatMul", net.tokens(4), weight), cast))
     assert stored(net)[1] == []
+
+
+def test_weights_that_are_rounded_stay_for_who_reads_them_as_integers(net: Net) -> None:
+    scales = net.constant(np.full((1, 4), 0.1), dtype=np.float32)
+    integers = net.constant(np.arange(16).reshape(4, 4), dtype=np.int8)
+    cast = net.op("Mul", net.op("Cast", integers, to=onnx.TensorProto.FLOAT), scales, name="cast")
+    rounded = net.op("Mul", net.op("Round", net.op("Div", net.weight(4, 4), scales)), scales, name="rounded")
+    net.output(net.op("MatMul", net.op("MatMul", net.tokens(4), cast), rounded))
+    assert stored(net)[1] == ["cast", "rounded"]
+    assert store_computed_parameters(Model.load(net.model()), integers=True)[1] == []
 
 
 def test_every_output_of_a_node_can_be_a_parameter(net: Net) -> None:

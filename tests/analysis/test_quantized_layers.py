@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from nets import Net
 
@@ -47,6 +48,25 @@ def test_a_weight_that_is_read_through_a_dequantizer_counts_what_is_not_its_zero
     assert (layer.name, layer.node, layer.op, layer.kind, layer.shape) == ("w", "layer", "MatMul", "matmul", (8, 8))
     assert (layer.params, layer.nnz, layer.macs, layer.effective_macs) == (64, nnz, 5 * 64, 5 * nnz)
     assert layer.search_space == 0
+
+
+def test_weights_that_the_graph_quantizes_are_counted_by_their_own_names() -> None:
+    net = Net(opset=21)
+    x = net.input("x", 5, 8)
+    for name, is_constant_node in (("a", False), ("b", True), ("c", True)):
+        floats = WEIGHT.astype(np.float32) / 2
+        if is_constant_node:
+            weight = net.op("Constant", value=onnx.numpy_helper.from_array(floats), name=name)
+        else:
+            weight = net.constant(floats, name)
+        scale = net.op("Cast", net.constant(np.full(8, 0.5), dtype=np.float64), to=onnx.TensorProto.FLOAT)
+        zero = net.op("Cast", net.constant(np.zeros(8), dtype=np.int64), to=onnx.TensorProto.INT8)
+        ends = net.constant(-7, dtype=np.int8), net.constant(7, dtype=np.int8)
+        q = net.op("Clip", net.op("QuantizeLinear", weight, scale, zero, axis=0), *ends)
+        x = net.op("MatMul", x, net.op("Transpose", net.op("DequantizeLinear", q, scale, zero, axis=0)))
+    net.output(x)
+    layers = inspect(net.model()).layers
+    assert [(layer.name, layer.nnz, layer.live_quads) for layer in layers] == [(name, 56, 1.0) for name in "abc"]
 
 
 def test_quads_are_counted_along_the_input_features() -> None:

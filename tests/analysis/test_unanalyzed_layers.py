@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import merged_nets
 import numpy as np
+import onnx
 import pytest
 from nets import MICROSOFT, Net
 from onnx import TensorProto, helper
@@ -233,3 +235,21 @@ def test_a_foreign_operator_of_a_known_name_carries_no_weight() -> None:
     w = net.op("Transpose", net.weight(4, 6), name="foreign", domain=DOMAIN, perm=[7, 8, 9])
     net.output(net.op("MatMul", behind(net, net.input("x", 1, 4)), w, name="layer"), 1, 6)
     assert names(net) == []
+
+
+def test_layers_within_the_graphs_of_a_choice_are_left_out_once_each() -> None:
+    def model(name: str) -> onnx.ModelProto:
+        net = Net()
+        h = net.dense(net.input("x", 1, 8), 8, 8, name="shared")
+        net.output(net.op("MatMul", h, net.weight(8, 8, name=name), name="y"), 1, 8)
+        return net.model()
+
+    merged = merged_nets.merged(model("taken"), model("other"))
+    found = left_out_layers(analyze(Model.load(merged)))
+    assert sorted(layer.constant.name for layer in found) == ["other", "shared.weight", "taken"]
+    assert {layer.reason for layer in found} == {"it is within node 'choice' (ai.onnx::If)"}
+    entries = sift_onnx.inspect(merged).to_dict()["left_out"]
+    assert [entry["stopped_at"]["node"] for entry in entries] == ["choice"] * 3
+    for change in (Wide("0.5"), Prune("0.5")):
+        with pytest.raises(UnsupportedError, match=r"within node 'choice' .* no_post_process"):
+            change(merged)

@@ -113,7 +113,7 @@ def test_results_become_a_page(path: Path, tmp_path: Path) -> None:
     page = sift_onnx.report(results, tmp_path / "page.html")
     assert page.path.read_text(encoding="utf-8").startswith("<!")
     assert page.size == page.path.stat().st_size
-    with pytest.raises(UsageError, match="int is no kind of result"):
+    with pytest.raises(UsageError, match="int is not a result"):
         sift_onnx.report([3], tmp_path / "page.html")  # type: ignore[list-item]
 
 

@@ -165,7 +165,7 @@ def test_the_command_line_says_in_one_line_that_rules_do_not_load(
         ({"nothing": "sift_more:missing"}, "AttributeError"),
         ({"nothing": "sift_nowhere:Nothing"}, "ModuleNotFoundError: No module named 'sift_nowhere'"),
         ({"nothing": "sift_more:Pass"}, "does not define call"),
-        ({"nothing": "sift_more:PassResult"}, r"is no subclass of sift_onnx.passes.base.Pass"),
+        ({"nothing": "sift_more:PassResult"}, r"is not a subclass of sift_onnx.passes.base.Pass"),
         ({"other": "sift_more:Nothing"}, "is named 'nothing' by its class"),
         ({"wide": "sift_more:Wide"}, "is never used: sift_onnx has its own 'wide'"),
         ({"nothing": "not a value!"}, "does not load|Invalid object reference"),

@@ -99,8 +99,8 @@ def test_user_back_end_is_loaded_from_its_file(user_file):
 @pytest.mark.parametrize(
     ("attribute", "complaint"),
     [
-        ("Nothing", "'Nothing' is no subclass"),
-        ("Unrelated", "'Unrelated' is no subclass"),
+        ("Nothing", "'Nothing' is not a subclass"),
+        ("Unrelated", "'Unrelated' is not a subclass"),
         ("Broken", "does not start: OSError: no device$"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -129,3 +130,23 @@ def test_rows_that_are_measured_again_take_their_places(module, tmp_path):
     table = tables.steps_table(found)
     assert "| a step | masked | 0.500 | 0.4 (missed) |" in table
     assert f"| a peak (commit {found[1]['commit']}) | masked | 0.250 | 0.4 |" in table
+
+
+def test_a_commit_is_dirty_if_code_has_changed_but_not_by_results(pages, tmp_path):
+    def git(*arguments: str) -> None:
+        names = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", *names, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    results, code = tmp_path / "benchmarks" / "a" / "b.json", tmp_path / "a.py"
+    results.parent.mkdir(parents=True)
+    for path in (results, code):
+        path.write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "all")
+    clean = pages.commit(tmp_path)
+
+    results.write_text("2")
+    assert pages.commit(tmp_path) == clean
+    code.write_text("2")
+    assert pages.commit(tmp_path) == f"{clean}-dirty"

@@ -65,19 +65,19 @@ def said(writer: str, **paths: str) -> str:
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_dash_is_no_file_to_write(writer: str) -> None:
     line = said(writer, IN="in.onnx", RUN="run.json", OUT="-")
-    assert line.startswith("Error: '-' is no file name")
+    assert line.startswith("Error: '-' is not a file name")
     assert "name a file" in line
 
 
 def test_a_dash_is_no_file_to_export_to() -> None:
     result = CliRunner().invoke(main, ["models", "export", "resnet18", "-"])
-    assert (result.exit_code, "'-' is no file name" in result.stderr) == (2, True)
+    assert (result.exit_code, "'-' is not a file name" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("option", ["--checkpoints", "--log", "--tensorboard"])
 def test_a_dash_is_no_place_for_what_a_training_writes(option: str) -> None:
     result = CliRunner().invoke(main, ["train", "in.onnx", "out.onnx", *DATA, option, "-"])
-    assert (result.exit_code, "'-' is no file name" in result.stderr) == (2, True)
+    assert (result.exit_code, "'-' is not a file name" in result.stderr) == (2, True)
     assert not Path("-").exists()
 
 
@@ -131,7 +131,7 @@ def test_a_dash_is_no_model_but_stdin_has_a_name() -> None:
 
 
 def test_a_file_is_no_folder_to_write_to() -> None:
-    assert "in.onnx is no folder" in said("convert", IN="in.onnx", OUT="in.onnx/out.onnx")
+    assert "in.onnx is not a folder" in said("convert", IN="in.onnx", OUT="in.onnx/out.onnx")
 
 
 @pytest.mark.parametrize(

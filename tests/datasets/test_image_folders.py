@@ -74,7 +74,7 @@ def test_idx_files_are_found_by_their_published_names(tmp_path: Path, packed: bo
     ("name", "data", "message"),
     [
         ("train-images-idx3-ubyte", idx(PIXELS)[:-1], "is cut off or damaged: 59 bytes for an array of [5, 4, 3]"),
-        ("train-images-idx3-ubyte", b"\x89PNG....", "is no IDX file of unsigned bytes"),
+        ("train-images-idx3-ubyte", b"\x89PNG....", "is not an IDX file of unsigned bytes"),
         ("train-images-idx3-ubyte", idx(PIXELS)[:9], "is cut off or damaged"),
         ("train-images-idx3-ubyte", idx(LABELS), "arrays of 1 and 1 axes; images have 3, labels 1"),
         ("train-labels-idx1-ubyte", idx(LABELS[:4]), "5 images have 4 labels"),

@@ -40,7 +40,7 @@ def test_a_part_that_is_missing_is_replaced_by_the_training_part() -> None:
         ({"trein": [BATCH]}, "train", "the mapping has 'trein'; it needs 'train'$"),
         ({"x": BATCH[0]}, "validation", "the mapping has 'x'; it needs 'validation' or 'train'$"),
         ({}, "validation", "the mapping has nothing; it needs"),
-        ({"train": 3}, "train", "int is no iterable of batches"),
+        ({"train": 3}, "train", "int is not an iterable of batches"),
     ],
 )
 def test_a_mapping_of_other_names_is_refused(given: Any, part: Any, message: str) -> None:

@@ -82,7 +82,7 @@ def test_shapes_tell_the_task(output: tuple[int, ...], target: np.ndarray | None
 def test_what_fits_no_task_is_refused_with_the_way_out() -> None:
     with pytest.raises(UsageError, match=r"first output is \[4, 7\] and the data has no target.*metric='FILE.py:NAME'"):
         task_of(np.zeros((4, 7)), ArrayBatch((X,), None))
-    with pytest.raises(UsageError, match="target 7, the model tells 3 classes apart"):
+    with pytest.raises(UsageError, match="target 7; the model has 3 classes, 0 to 2"):
         figure("top1", "classification", np.zeros((1, 3)), np.array([7]))
     with pytest.raises(UsageError, match="metric 'acc' is unknown; choose top1"):
         make_metric("acc", "classification")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -43,6 +45,25 @@ def refused(path):
 def test_file_that_is_no_model_is_refused(tmp_path, content):
     (tmp_path / "m.onnx").write_bytes(content)
     refused(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\n<!DOCTYPE html>", "it is a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (gzip.compress(b"model"), "unpack it"),
+        (b"PK\x03\x04\x14\0", "as torch.save writes"),
+        (pickle.dumps([]), "a pickle"),
+        (b"\x89HDF\r\n\x1a\n", "as Keras writes"),
+        (b"\x1c\0\0\0TFL3", "TensorFlow Lite"),
+        (b"\x1c\0\0\0ORTM", "ORT format"),
+        (b'\x0a\0\0\0\0\0\0\0{"w": 1}', "safetensors"),
+    ],
+)
+def test_file_of_another_format_is_named(tmp_path, content, said):
+    (tmp_path / "m.onnx").write_bytes(content)
+    assert said in refused(tmp_path / "m.onnx")
 
 
 def test_path_that_cannot_be_read_is_refused(tmp_path):

@@ -128,7 +128,7 @@ def kill_trainings(folder: Path, kills: int, seed: int) -> int:
     """How many kills came before a command had ended; every run that is over is compared with an undisturbed one."""
     from training.trainer.cases import arrays, classifier
 
-    from sift_onnx.training.trainer.checkpoint import checkpoints_in, load_checkpoint
+    from sift_onnx.training.trainer.state.checkpoint import checkpoints_in, load_checkpoint
 
     rng = random.Random(seed)
     source, whole, target = classifier(folder / "in.onnx", norm=False), folder / "whole.onnx", folder / "out.onnx"

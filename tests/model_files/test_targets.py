@@ -30,7 +30,7 @@ def test_existing_file_needs_force(model, tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "reason"),
-    [("nowhere/m.onnx", "does not exist"), (".", "is a folder"), ("file/m.onnx", "is no folder"), ("x" * 300, "")],
+    [("nowhere/m.onnx", "does not exist"), (".", "is a folder"), ("file/m.onnx", "is not a folder"), ("x" * 300, "")],
 )
 def test_target_that_cannot_be_written_is_refused(model, tmp_path, target, reason):
     (tmp_path / "file").write_bytes(b"")

@@ -157,7 +157,7 @@ def test_members_leave_each_other_s_layers() -> None:
         ("wide", "pass 1, wide: wide needs the setting 'sparsity'; write 'sparsity: ...'"),
         ("wide: {sparsity: 0.5, bug: 1}", "wide has no setting 'bug'; its settings are sparsity, budget"),
         ("inline-functions: {x: 1}", "inline-functions has no setting 'x'; it has none"),
-        ("wide: {sparsity: two}", "pass 1, wide: sparsity 'two' is no number"),
+        ("wide: {sparsity: two}", "pass 1, wide: sparsity 'two' is not a number"),
         ("wide: {sparsity: 2}", "out of range"),
         ("wide: {sparsity: true}", "'sparsity' of wide is True; write a number"),
         ("wide: {sparsity: null}", "'sparsity' of wide is None; write a number"),
@@ -176,7 +176,7 @@ def test_members_leave_each_other_s_layers() -> None:
         ("wide: {sparsity: 0.5, input_shapes: {x: 3}}", "write a mapping from inputs to sizes"),
         ("wide: {sparsity: 0.5, input_shapes: 5}", "write a mapping from inputs to sizes"),
         ("parallel: {sparsity: 0.5, activation: swish}", "activation 'swish' is unknown"),
-        ("low-rank: {width: 1e999999999}", "is no number"),
+        ("low-rank: {width: 1e999999999}", "is not a number"),
         ("prune: {sparsity: 0.5, only: [zzz]}", "`only` 'zzz' matches no weight"),
     ],
 )

@@ -141,6 +141,17 @@ def test_a_quantized_file_is_read_without_a_warning(pruned: dict[str, Any], tmp_
     }
 
 
+def test_activations_of_signed_bytes_have_no_zero_point() -> None:
+    proto = quantize_model(NET, DATA, measure=False, activations="int8").model.to_proto()
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    points = [stored[node.input[2]] for node in proto.graph.node if node.op_type == "QuantizeLinear"]
+    assert points
+    assert all(point.dtype == np.int8 and not point.any() for point in points)
+    np.testing.assert_allclose(scores(proto), scores(NET), atol=0.1 * np.abs(scores(NET)).max())
+    with pytest.raises(UsageError, match="`dynamic=True` makes uint8 of activations; `activations='int8'` needs"):
+        quantize_model(NET, dynamic=True, activations="int8")
+
+
 def test_layers_that_stay_in_floating_point() -> None:
     found = quantize_model(NET, DATA, measure=False, keep_float=["stem.*", "head.weight"])
     types = {layer.name.removesuffix("_quantized"): layer.type for layer in found.report.layers}
@@ -158,6 +169,30 @@ def test_what_cannot_be_quantized_says_so() -> None:
         quantize_model(quantize_model(NET, DATA, measure=False).model, DATA)
     with pytest.raises(UsageError, match="calibration is 'max'; choose minmax, entropy or percentile"):
         quantize_model(NET, DATA, calibration="max")  # type: ignore[arg-type]
+
+
+def test_layers_of_dynamo_exports_have_no_bias_of_zeros(capfd: pytest.CaptureFixture[str]) -> None:
+    # The normalization after such a layer is folded, and onnxruntime's quantizer takes no bias that nodes make.
+    proto = onnx.ModelProto()
+    proto.CopyFrom(NET)
+    made = [
+        helper.make_node("Shape", ["body.weight"], ["sizes"], end=1),
+        helper.make_node("CastLike", ["zero", "b"], ["typed"]),
+        helper.make_node("Expand", ["typed", "sizes"], ["bias"]),
+    ]
+    nodes = [*proto.graph.node]
+    (body,) = (node for node in nodes if "body.weight" in node.input)
+    body.input.append("bias")
+    place = nodes.index(body)
+    del proto.graph.node[:]
+    proto.graph.node.extend([*nodes[:place], *made, *nodes[place:]])
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
+    np.testing.assert_allclose(scores(proto), scores(NET), atol=1e-6)
+    for form in ("qdq", "qoperator, entropy"):
+        found = quantize_model(proto, DATA, measure=False, **FORMS[form])
+        kinds = {node.op_type for node in found.model.to_proto().graph.node}
+        assert not kinds & {"BatchNormalization", "CastLike", "Expand", "Shape"}
+    assert capfd.readouterr().out == ""
 
 
 def test_a_model_that_is_given_stays_as_it_is() -> None:

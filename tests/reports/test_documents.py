@@ -33,14 +33,14 @@ def test_models_of_results_have_a_sparsity(results: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no JSON"),
-        ("[1, 2", "is no JSON"),
-        ("[]", "no result of sift-onnx"),
+        ("", "is not JSON"),
+        ("[1, 2", "is not JSON"),
+        ("[]", "not a result of sift-onnx"),
         ('{"tool": "other"}', "it has no field 'schema'"),
         ('{"schema": 2}', "schema 2, and this version reads schema 1"),
         ('{"schema": 1, "models": []}', "of no verb that a report shows (it has the fields schema, models)"),
         ('{"schema": 1, "x": NaN}', "it holds NaN"),
-        ("[" * 100_000, "is no JSON"),
+        ("[" * 100_000, "is not JSON"),
     ],
 )
 def test_what_is_no_result(tmp_path: Path, text: str, message: str) -> None:
@@ -54,7 +54,7 @@ def test_what_is_no_result(tmp_path: Path, text: str, message: str) -> None:
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(b"\x08\xff\xfe")
-    with pytest.raises(UsageError, match="it is no text"):
+    with pytest.raises(UsageError, match="it is not text"):
         read_document(str(tmp_path / "run.json"))
 
 

@@ -90,7 +90,7 @@ def test_names_of_layers_are_no_markup(folder: Path) -> None:
         (["--html", "o.html"], 2, "Missing argument 'RUN.json...'"),
         (["check.json"], 2, "Missing option '--html'"),
         (["gone.json", "--html", "o.html"], 2, "cannot read 'gone.json': No such file"),
-        (["net.onnx", "--html", "o.html"], 2, "net.onnx is no JSON"),
+        (["net.onnx", "--html", "o.html"], 2, "net.onnx is not JSON"),
         (["check.json", "--html", "gone/o.html"], 2, "does not exist"),
         (["check.json", "--html", "net.onnx"], 2, "--force"),
         (["check.json", "--html", "check.json"], 2, "name the same file"),

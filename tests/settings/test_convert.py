@@ -95,7 +95,7 @@ def test_a_mapping_becomes_a_dataclass_with_its_defaults() -> None:
         (1, bool, "x is 1; write true or false"),
         (0.5, int, "x is 0.5; write a whole number"),
         ("three", float, "x is 'three'; write a number"),
-        ("\udce9", float | str, r"x is '\udce9', which is no text in UTF-8"),
+        ("\udce9", float | str, r"x is '\udce9', which is not UTF-8 text"),
         (True, float | str, "x is True; write a number or a text, in quotes if need be"),
         (None, int, "x is None; write a whole number"),
         (5, str, "x is 5; write a text, in quotes if need be"),

@@ -39,6 +39,13 @@ STATIC: dict[str, dict[str, Any]] = {
     "qoperator": {"quant_format": QuantFormat.QOperator, "activation_type": QuantType.QUInt8},
     "qoperator per channel": {"quant_format": QuantFormat.QOperator, "per_channel": True},
 }
+# Of those that store no zero points.
+SYMMETRIC = {
+    "symmetric qdq of int8": {
+        "quant_format": QuantFormat.QDQ,
+        "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True},
+    },
+}
 
 
 class PrunedNet(Net):
@@ -151,9 +158,9 @@ def inputs_of(model: onnx.ModelProto, batch: int, seed: int = 0, **sizes: int) -
 
 @functools.cache
 def static(net: str, spelling: str) -> onnx.ModelProto:
-    """One of the nets by onnxruntime's static quantizer, in a spelling of :data:`STATIC`."""
+    """One of the nets by onnxruntime's static quantizer, in a spelling of :data:`STATIC` or :data:`SYMMETRIC`."""
     model = _NETS[net]()
-    settings = STATIC[spelling]
+    settings = (STATIC | SYMMETRIC)[spelling]
     return _through_files(model, lambda own, path: quantize_static(own, path, _Batches(model, 1), **settings))
 
 

@@ -87,7 +87,9 @@ def test_statistics_that_nodes_compute_of_the_batch_fail(checks: Any) -> None:
     assert mode.ok
     assert not samples.ok
     assert "nodes that reduce axis 0: 'mean' (ReduceMean)" in samples.detail
-    assert samples.detail.endswith("if axis 0 of input 'x' is no batch, give it the name of what it is in the export")
+    assert samples.detail.endswith(
+        "if axis 0 of input 'x' is not a batch, give it the name of what it is in the export"
+    )
 
 
 def test_a_normalization_over_the_batch_fails(checks: Any) -> None:
@@ -179,7 +181,7 @@ def test_inputs_with_other_open_axes_are_no_samples(checks: Any) -> None:
     proto = opened(net.model(), "x_dim")
     proto.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "e"
     samples = checks(proto, input_shapes={"x": (6, 4), "edges": (2, 7)})[1]
-    assert samples.detail == "not applicable: input 'edges' has an open axis that is no batch"
+    assert samples.detail == "not applicable: input 'edges' has an open axis that is not a batch"
     assert samples.ok
 
 

@@ -75,6 +75,18 @@ def test_masks_of_weights_that_were_renamed_are_found(model):
 
 
 @pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")
+@pytest.mark.parametrize("explicit", [1 << 20, 0])
+def test_masks_of_whole_windows_that_were_renamed_are_found(explicit, monkeypatch):
+    monkeypatch.setattr(mask_storage, "_EXPLICIT_UP_TO", explicit)
+    masked = Model.load(constants({"a": random_weight(12, 9, 3, 3)}))
+    mask = np.repeat(np.random.default_rng(0).random((12, 9, 1, 1)) < 0.3, 9).reshape(12, 9, 3, 3)
+    (constant,) = masked.initializers().values()
+    replace_values(constant, SparseWeight.from_dense(random_weight(12, 9, 3, 3) * mask))
+    # Rows and columns of the window could be exchanged.
+    assert_same(rewritten(masked, lambda arrays: {"b": arrays["a"]}), {"b": mask})
+
+
+@pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")
 def test_masks_of_weights_that_were_exchanged_are_found(model):
     assert_same(
         rewritten(model, lambda arrays: {**arrays, "a": arrays["b"], "b": arrays["a"]}),

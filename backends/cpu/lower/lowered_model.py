@@ -43,6 +43,7 @@ class LoweredModel:
         outputs: of the model.
         metadata: of the model.
         is_timed: whether onnxruntime may have the whole model, so that the plan can be timed against it.
+        is_widened: whether the plan computes in float32 where the model has halves.
     """
 
     plan: Plan
@@ -51,6 +52,7 @@ class LoweredModel:
     outputs: tuple[TensorSpec, ...]
     metadata: ModelMetadata
     is_timed: bool
+    is_widened: bool = False
 
 
 def weights_of(part: Region | Subgraph) -> RegionWeights:

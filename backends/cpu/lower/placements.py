@@ -44,7 +44,7 @@ def placements_of(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placem
 
 
 def _without(node: onnx.NodeProto) -> Placement:
-    reason = "what reads it takes the order of axes that its operand has"
+    reason = "what reads it takes its operand, in the order of axes and the type that it has"
     return Placement(node_name(node), node.op_type, "folded", reason)
 
 

@@ -6,7 +6,8 @@ new tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import numpy.typing as npt
 
 from sift_onnx.backends.cpu.lower.region import PreparedRows
 from sift_onnx.backends.lowering.dims import bound
-from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart
+from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart, TableRows
+from sift_onnx.backends.lowering.weights import Floats
 from sift_onnx.errors import UsageError
 
-__all__ = ["CacheArrays", "SharedArrays", "cache_arrays", "prepared_rows"]
+__all__ = ["CacheArrays", "SharedArrays", "cache_arrays", "look_ups", "prepared_rows"]
 
 Array = npt.NDArray[Any]
 # Past keys and values, those after the run, the tokens of each sequence's past and those that count, the mask.
@@ -25,8 +27,29 @@ CacheArrays = tuple[Array, Array, Array | None, Array | None, Array | None, Arra
 _Lengths = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]
 
 
+@dataclass(frozen=True)
+class _LookUp:
+    """Rows at the same places of some tables, each for the outputs that are alike."""
+
+    inputs: tuple[str, ...]
+    spec: TableRows
+    tables: tuple[tuple[Floats, tuple[str, ...]], ...]
+
+
+def look_ups(rows: Iterable[PreparedRows]) -> tuple[_LookUp, ...]:
+    """``rows`` by their places and tables: layers share both, and the file stores a table once."""
+    places: dict[tuple[str, ...], dict[str, list[PreparedRows]]] = {}
+    for one in rows:
+        places.setdefault((one.spec.kind, *one.inputs), {}).setdefault(one.spec.name, []).append(one)
+    return tuple(
+        _LookUp(tuple(inputs), next(iter(alike.values()))[0].spec,
+                tuple((same[0].spec.table, tuple(one.output for one in same)) for same in alike.values()))
+        for (_, *inputs), alike in places.items()
+    )  # fmt: skip
+
+
 def prepared_rows(
-    rows: Sequence[PreparedRows], values: Mapping[str, Array], sizes: Mapping[str, int]
+    rows: Sequence[_LookUp], values: Mapping[str, Array], sizes: Mapping[str, int], shared: SharedArrays
 ) -> dict[str, Array]:
     """Rows of tables by the names that the region has for them.
 
@@ -34,44 +57,33 @@ def prepared_rows(
         rows: what is looked up.
         values: positions, and lengths of sequences, by name.
         sizes: of axes with a name.
+        shared: what the run has made so far.
 
     Raises:
         UsageError: a position is beyond its table.
     """
-    places: dict[tuple[Any, ...], Array] = {}
-    looked: dict[tuple[Any, ...], Array] = {}
     found: dict[str, Array] = {}
     for one in rows:
-        spec = one.spec
-        where = (spec.kind, *one.inputs)
-        # Layers share their tables, which the file stores once.
-        key = (*where, spec.name)
-        if key in looked:
-            found[one.output] = looked[key]
-            continue
-        if where not in places:
-            places[where] = _places(one, values, sizes)
-        index = places[where]
+        index = _places(one, values, sizes, shared)
         lowest, highest = (int(index.min()), int(index.max())) if index.size else (0, 0)
-        if lowest < 0 or highest >= len(spec.table):
-            beyond = lowest if lowest < 0 else highest
-            raise UsageError(f"{one.inputs[0]!r} asks for position {beyond}; the model has {len(spec.table)}")
-        looked[key] = spec.table[index]
-        found[one.output] = looked[key]
+        for table, outputs in one.tables:
+            if lowest < 0 or highest >= len(table):
+                beyond = lowest if lowest < 0 else highest
+                raise UsageError(f"{one.inputs[0]!r} asks for position {beyond}; the model has {len(table)}")
+            found.update(dict.fromkeys(outputs, table[index]))
     return found
 
 
-def _places(one: PreparedRows, values: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
+def _places(one: _LookUp, values: Mapping[str, Array], sizes: Mapping[str, int], shared: SharedArrays) -> Array:
     if one.spec.kind == "positions":
         return values[one.inputs[0]]
     tokens = bound(one.spec.tokens, sizes)
     assert isinstance(tokens, int)
-    past = _past_of(values, one.inputs[0], one.inputs[1], tokens)
+    past = shared.past_of(values, one.inputs[0], one.inputs[1], tokens)
     return past[:, None] + np.arange(tokens)
 
 
 def _past_of(values: Mapping[str, Array], lengths: str, total: str, tokens: int) -> npt.NDArray[np.int64]:
-    """Tokens of each sequence's past, out of those after the run, less one."""
     after = values[lengths].reshape(-1).astype(np.int64) + 1
     if tokens == int(values[total].reshape(-1)[0]):
         # The first run: a shorter prompt is padded behind.
@@ -137,6 +149,7 @@ class SharedArrays:
         """Nothing is made yet."""
         self._masks: dict[tuple[MaskPart, ...], Array] = {}
         self._lengths: dict[tuple[object, ...], _Lengths] = {}
+        self._past_of: dict[tuple[str, str, int], npt.NDArray[np.int64]] = {}
 
     def mask(self, parts: tuple[MaskPart, ...], values: Mapping[str, Array]) -> Array:
         """What is added to scores, of four axes."""
@@ -154,11 +167,22 @@ class SharedArrays:
         key = (names.lengths, names.total, names.starts, names.ends, not names.keys, past, tokens)
         found = self._lengths.get(key)
         if found is None:
-            found = self._lengths[key] = _lengths(names, values, past, tokens)
+            found = self._lengths[key] = _lengths(names, values, past, tokens, self)
+        return found
+
+    def past_of(self, values: Mapping[str, Array], lengths: str, total: str, tokens: int) -> npt.NDArray[np.int64]:
+        """Tokens of each sequence's past, out of those after the run, less one.
+
+        Raises:
+            UsageError: a sequence has fewer tokens after the run than it brings.
+        """
+        found = self._past_of.get((lengths, total, tokens))
+        if found is None:
+            found = self._past_of[lengths, total, tokens] = _past_of(values, lengths, total, tokens)
         return found
 
 
-def _lengths(names: CacheNames, values: Mapping[str, Array], past: int, tokens: int) -> _Lengths:
+def _lengths(names: CacheNames, values: Mapping[str, Array], past: int, tokens: int, shared: SharedArrays) -> _Lengths:
     if not names.keys:
         if not past:
             raise UsageError(f"the cache {names.past_keys!r} has no tokens, and nothing is added to it")
@@ -168,7 +192,7 @@ def _lengths(names: CacheNames, values: Mapping[str, Array], past: int, tokens: 
     if not names.lengths:
         return past + tokens, None, None
     total = max(past, int(values[names.total].reshape(-1)[0]))
-    past_of = _past_of(values, names.lengths, names.total, tokens)
+    past_of = shared.past_of(values, names.lengths, names.total, tokens)
     if past_of.size and (int(past_of.max()) > past or int(past_of.max()) + tokens > total):
         raise UsageError(
             f"{names.lengths!r} says that a sequence has {int(past_of.max())} tokens before the run; its cache "

@@ -9,8 +9,9 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -26,6 +27,7 @@ from sift_onnx.backends.cpu.lower.rates import rates_of
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
 from sift_onnx.backends.cpu.packed.cache import ModelKey, PackedCache
+from sift_onnx.backends.cpu.run.conversion import Conversion, held_caches
 from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool
@@ -36,14 +38,19 @@ from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.half_precision import in_float32
+from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.errors import BackendError
+from sift_onnx.graphs.branches import choosing_inputs, take_branch
 from sift_onnx.graphs.constants import nbytes_of
+from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
 from sift_onnx.model import Model
 from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
-__all__ = ["OpenedModel", "open_model"]
+__all__ = ["Opened", "OpenedModel", "open_model"]
 
 _LARGE_BYTES = 32 << 20
 
@@ -59,6 +66,7 @@ class OpenedModel:
         placements: every node of the model, and why it is where it is.
         parts: programs in order.
         trials: which way is faster for a class of shapes; None where nothing is timed.
+        held: caches of halves that may be fed in float32, and are then returned so: the input by the output's name.
     """
 
     metadata: ModelMetadata
@@ -67,6 +75,25 @@ class OpenedModel:
     placements: tuple[Placement, ...]
     parts: Parts
     trials: Trials | None
+    held: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model, or the two graphs that it chooses between.
+
+    Attributes:
+        models: by the value of the input that chooses; of a model that does not choose, the only one, under True.
+        condition: name of that input; or empty.
+    """
+
+    models: Mapping[bool, OpenedModel]
+    condition: str = ""
+
+    @property
+    def metadata(self) -> ModelMetadata:
+        """What the file says about itself."""
+        return self.models[True].metadata
 
 
 class _Shared:
@@ -94,9 +121,7 @@ class _Shared:
 _shared = _Shared()
 
 
-def open_model(
-    model: ModelSource | Model, options: CompileOptions, pool: ThreadPool, isa: str, peak: Peak
-) -> OpenedModel:
+def open_model(model: ModelSource | Model, options: CompileOptions, pool: ThreadPool, isa: str, peak: Peak) -> Opened:
     """Open ``model``; errors as :meth:`Backend.compile` has them.
 
     Args:
@@ -107,15 +132,34 @@ def open_model(
         peak: of this machine.
     """
     opener = _Opener(model, options, pool, isa, peak)
-    opened = _opened(opener) if options.packed_cache is None else _cached(opener, PackedCache.at(options.packed_cache))
+    if options.packed_cache is None:
+        opened = _branches(opener) or Opened({True: opener.opened(*opener.read())})
+    else:
+        opened = Opened({True: _cached(opener, PackedCache.at(options.packed_cache))})
     if opener.constant_bytes >= _LARGE_BYTES:
         # The graph is full of cycles and may hold the whole file: it would stay until Python happens to look.
         gc.collect()
+        _kernels.trim_memory()
     return opened
 
 
-def _opened(opener: _Opener) -> OpenedModel:
-    return opener.opened(*opener.read())
+def _branches(opener: _Opener) -> Opened | None:
+    """Both graphs that a model chooses between; None if it does not choose, or kernels have no part of either."""
+    condition = next(iter(choosing_inputs(opener.loaded.graph)), None)
+    if condition is None:
+        return None
+    openers = {value: replace(opener, model=_with_branch(opener.loaded, condition, value)) for value in (True, False)}
+    read = {value: own.read() for value, own in openers.items()}
+    if not any(lowered.plan.parts for lowered, _ in read.values()):
+        return None
+    opener.constant_bytes = max(own.constant_bytes for own in openers.values())
+    return Opened({value: own.opened(*read[value]) for value, own in openers.items()}, condition)
+
+
+def _with_branch(model: Model, condition: str, value: bool) -> Model:
+    made = model.copy()
+    take_branch(made.graph, condition, value)
+    return made
 
 
 def _cached(opener: _Opener, cache: PackedCache) -> OpenedModel:
@@ -143,15 +187,24 @@ class _Opener:
     peak: Peak
     constant_bytes: int = 0
 
+    @cached_property
+    def loaded(self) -> Model:
+        """The model, whose large constants are read when they are asked for."""
+        return Model.load(os.fspath(self.model) if isinstance(self.model, os.PathLike) else self.model)
+
     def read(self) -> tuple[LoweredModel, GraphView]:
         """The model lowered, and the graph that it was read to."""
-        model, threads = self.model, self.pool.threads
-        loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        threads = self.pool.threads
+        loaded = self.loaded
+        if has_zero_biases(loaded.graph):
+            loaded = loaded.copy()
+            drop_zero_biases(loaded.graph)
         # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
-        loaded, _ = store_computed_parameters(loaded)
-        graph = GraphView(loaded)
-        check_constant_sizes(graph)
-        graph = channels_first(graph)
+        loaded, _ = store_computed_parameters(loaded, integers=True)
+        declared = GraphView(loaded)
+        check_constant_sizes(declared)
+        widened = in_float32(declared)
+        graph = channels_first(with_standard_quantization(declared if widened is None else widened))
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))
@@ -159,11 +212,12 @@ class _Opener:
         plan = lower(graph, threads, setting, is_timed, WEIGHT_VALUES[self.options.weight_values])
         inputs: tuple[TensorSpec, ...] = ()
         outputs: tuple[TensorSpec, ...] = ()
-        if plan.parts:
-            inputs = graph_inputs(graph.proto)
-            outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
+        if plan.parts or widened is not None:
+            inputs = graph_inputs(declared.proto)
+            outputs = tuple(_output_spec(declared, info) for info in declared.proto.graph.output)
         weights = tuple(map(weights_of, plan.parts))
-        return LoweredModel(plan, weights, inputs, outputs, _metadata(loaded), is_timed), graph
+        is_widened = widened is not None
+        return LoweredModel(plan, weights, inputs, outputs, _metadata(loaded), is_timed, is_widened), graph
 
     def opened(self, lowered: LoweredModel, graph: GraphView | None) -> OpenedModel:
         """What runs a lowered model; there is no graph where it was found in a cache."""
@@ -172,7 +226,12 @@ class _Opener:
         if not plan.parts:
             # As it came: onnxruntime knows best how to read its data.
             source = self.model.to_proto() if isinstance(self.model, Model) else self.model
-            whole = OnnxRuntimeProgram(source, self.options)
+            try:
+                whole = OnnxRuntimeProgram(source, self.options)
+            except BackendError:
+                if graph is None or not lowered.is_widened:
+                    raise
+                return self._opened_in_float32(lowered, graph)
             parts = Parts([whole], [spec.name for spec in whole.outputs])
             return OpenedModel(lowered.metadata, whole.inputs, whole.outputs, placements, parts, None)
         workspace, arrays = _kernels.Workspace(), _kernels.ArrayPool()
@@ -181,9 +240,20 @@ class _Opener:
             for part, weights in zip(plan.parts, lowered.weights, strict=True)
         ]
         shapes = {name: read for part in plan.parts if isinstance(part, Subgraph) for name, read in part.shapes.items()}
-        parts = Parts(programs, [spec.name for spec in lowered.outputs], shapes)
-        trials = self._trials(lowered, parts, graph) if lowered.is_timed else None
-        return OpenedModel(lowered.metadata, lowered.inputs, lowered.outputs, placements, parts, trials)
+        inputs, outputs = lowered.inputs, lowered.outputs
+        held = held_caches(plan.parts, inputs) if lowered.is_widened else {}
+        conversion = Conversion.of(inputs, outputs, held, is_widened=True) if lowered.is_widened else None
+        parts = Parts(programs, [spec.name for spec in outputs], shapes, conversion)
+        trials = self._trials(lowered, parts, graph, held) if lowered.is_timed else None
+        return OpenedModel(lowered.metadata, inputs, outputs, placements, parts, trials, held)
+
+    def _opened_in_float32(self, lowered: LoweredModel, graph: GraphView) -> OpenedModel:
+        """A model of halves that onnxruntime has no operators for, as it has few for bfloat16."""
+        whole = Subgraph.of(graph, range(len(graph.nodes)), graph.inputs, graph.outputs)
+        program = OnnxRuntimeProgram(whole.model, self.options, whole.arrays)
+        conversion = Conversion.of(lowered.inputs, lowered.outputs, {}, is_widened=True)
+        parts = Parts([program], [spec.name for spec in lowered.outputs], conversion=conversion)
+        return OpenedModel(lowered.metadata, lowered.inputs, lowered.outputs, lowered.plan.placements, parts, None)
 
     def _program(
         self,
@@ -196,8 +266,8 @@ class _Opener:
             return RegionProgram(part, weights, self.pool.kernels, workspace, arrays, self.isa)
         return OnnxRuntimeProgram(part.model, self.options, part.arrays, stays_awake=False)
 
-    def _trials(self, lowered: LoweredModel, parts: Parts, graph: GraphView | None) -> Trials:
-        """Trials against onnxruntime."""
+    def _trials(self, lowered: LoweredModel, parts: Parts, graph: GraphView | None, held: Mapping[str, str]) -> Trials:
+        """Trials against onnxruntime, which has a model from memory as the graph that it was read to."""
         threads, plan = self.pool.threads, lowered.plan
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         regions = sum(isinstance(part, Region) for part in plan.parts)
@@ -205,6 +275,10 @@ class _Opener:
         clear = all(is_certain(plan_estimate(own, regions, sessions, rates)) for own in plan.estimates)
         whole = whole_model(self.model, graph, self.options, is_kept=not clear)
         outputs = [spec.name for spec in lowered.outputs]
+        conversion: Conversion | None = None
+        if lowered.is_widened:
+            is_read = graph is not None and not isinstance(self.model, (str, os.PathLike))
+            conversion = Conversion.of(lowered.inputs, lowered.outputs, held, is_widened=is_read)
 
         def estimate(shapes: Sequence[Shapes]) -> Estimate:
             """As many times that of ``rates`` as this machine is slower in multiply-adds."""
@@ -212,7 +286,7 @@ class _Opener:
 
         return Trials(
             parts,
-            lambda: Parts([whole()], outputs),
+            lambda: Parts([whole()], outputs, conversion=conversion),
             [spec.name for spec in lowered.inputs],
             estimate,
             clock_of(threads),

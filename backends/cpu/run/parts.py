@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate, region_estimate
 from sift_onnx.backends.cpu.lower.rates import Rates
+from sift_onnx.backends.cpu.run.conversion import Conversion
 from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
@@ -72,7 +73,11 @@ class Parts:
     """
 
     def __init__(
-        self, programs: Sequence[PartProgram], outputs: Sequence[str], shapes: Mapping[str, SizesRead] | None = None
+        self,
+        programs: Sequence[PartProgram],
+        outputs: Sequence[str],
+        shapes: Mapping[str, SizesRead] | None = None,
+        conversion: Conversion | None = None,
     ) -> None:
         """Put programs in order.
 
@@ -80,7 +85,9 @@ class Parts:
             programs: what runs.
             outputs: of the model.
             shapes: inputs of sessions that are sizes of other values, by name.
+            conversion: of what is fed and returned; None where programs have the model's types.
         """
+        self._conversion = conversion
         self.programs = tuple(programs)
         self.outputs = tuple(outputs)
         self._parts = _with_lifetimes(self.programs, self.outputs, shapes or {})
@@ -88,6 +95,12 @@ class Parts:
 
     def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING) -> dict[str, Array]:
         """The model's outputs for feeds that are known to fit; see :meth:`RegionProgram.run` for ``into``."""
+        if self._conversion is not None:
+            made = self._run(self._conversion.inwards(feeds), self._conversion.into(into))
+            return self._conversion.outwards(made, feeds)
+        return self._run(feeds, into)
+
+    def _run(self, feeds: Mapping[str, Array], into: Mapping[str, Array]) -> dict[str, Array]:
         only = self._only
         if isinstance(only, RegionProgram):
             arrays = only.run(feeds, None, into)
@@ -106,7 +119,7 @@ class Parts:
 
     def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
         """As :meth:`run`, and how long each part took, and each step of the regions."""
-        values = dict(feeds)
+        values = self._values(feeds)
         begin = time.perf_counter()
         times = []
         for part in self._parts:
@@ -114,11 +127,18 @@ class Parts:
             start = time.perf_counter()
             part.run(values, steps)
             times.append(PartTime(part.program, start - begin, time.perf_counter() - start, tuple(steps)))
-        return {name: values[name] for name in self.outputs}, times
+        return self._results(values, feeds), times
+
+    def _values(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return dict(feeds) if self._conversion is None else self._conversion.inwards(feeds)
+
+    def _results(self, values: Mapping[str, Array], feeds: Mapping[str, Array]) -> dict[str, Array]:
+        made = {name: values[name] for name in self.outputs}
+        return made if self._conversion is None else self._conversion.outwards(made, feeds)
 
     def in_turn(self, feeds: Mapping[str, Array]) -> Iterator[tuple[PartProgram, dict[str, Array]]]:
         """Each program and what it reads, by name; it runs when the next one is asked for."""
-        values = dict(feeds)
+        values = self._values(feeds)
         for part in self._parts:
             yield part.program, part.operands(values)
             part.run(values)
@@ -136,14 +156,15 @@ class Parts:
         self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING
     ) -> tuple[dict[str, Array], list[Shapes]]:
         """As :meth:`run`, and the sizes of what each part read, by name."""
-        values = dict(feeds)
+        values = self._values(feeds)
+        into = into if self._conversion is None else self._conversion.into(into)
         shapes = []
         for part in self._parts:
             shapes.append({name: values[name].shape for name in part.inputs})
             part.run(values, None, into)
             for name in part.dead:
                 del values[name]
-        return {name: values[name] for name in self.outputs}, shapes
+        return self._results(values, feeds), shapes
 
 
 def _with_lifetimes(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.base import (
@@ -18,6 +19,7 @@ from sift_onnx.backends.base import (
     Profile,
     Program,
 )
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lower.lowered_model import ModelMetadata
 from sift_onnx.backends.cpu.lower.placements import ONNXRUNTIME
@@ -28,20 +30,15 @@ from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.cpu.run.trials import Route, placed
+from sift_onnx.backends.cpu.run.routed_model import RoutedModel
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
-from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
-from sift_onnx.shapes.tensor_specs import TensorSpec
+from sift_onnx.shapes.random_inputs import random_feeds
 
 __all__ = ["CpuBackend", "CpuProgram", "ModelMetadata"]
 
 Array = npt.NDArray[Any]
-_NOTHING: Mapping[str, Array] = {}
 _PROFILED_RUNS = 10
-_LARGE_BYTES = 32 << 20
-# Requests whose names, shapes and types have been checked, and are not looked at again.
-_KNOWN = 64
 
 
 class CpuBackend(Backend):
@@ -62,6 +59,9 @@ class CpuBackend(Backend):
 
 class CpuProgram(Program):
     """A compiled model; runs on several threads at once.
+
+    Where an ``If`` chooses between two graphs by an input, as in merged decoders, each of them is compiled, and each
+    run takes the one that is asked for.
 
     Attributes:
         threads: of the kernels, and of onnxruntime's parts.
@@ -95,11 +95,10 @@ class CpuProgram(Program):
         self._options = options = replace(options, threads=self.threads)
         self._peak = Peak(self._pool.kernels, self.isa)
         opened = open_model(model, options, self._pool, self.isa, self._peak)
-        self._opened = opened
-        self.metadata, self.inputs, self.outputs = opened.metadata, opened.inputs, opened.outputs
-        self._parts, self._trials = opened.parts, opened.trials
-        self._latest = Route(self._parts)
-        self._known: dict[tuple[Any, ...], Route] = {}
+        self._models = {value: RoutedModel(each) for value, each in opened.models.items()}
+        self._condition = opened.condition
+        self._latest = first = next(iter(self._models.values()))
+        self.metadata, self.inputs, self.outputs = opened.metadata, first.opened.inputs, first.opened.outputs
 
     def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them.
@@ -109,53 +108,56 @@ class CpuProgram(Program):
             into: arrays that kernels may write caches to, by the names of outputs. They may be longer parts of the
                 memory that the past is in: then only what is new is written. What is returned says which were used.
         """
-        request: tuple[Any, ...] = ()
-        for name, array in feeds.items():
-            request += (name, array.shape, array.dtype)
-        route = self._known.get(request)
-        if route is None:
-            _check(self.inputs, feeds)
-            route, outputs = self._route(feeds, into or {})
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            self._known[request] = route
-            if outputs is not None:
-                return outputs
-        self._latest = route
-        return route.way.run(feeds, into or {})
-
-    def _route(
-        self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING
-    ) -> tuple[Route, dict[str, Array] | None]:
-        route, outputs = (Route(self._parts), None) if self._trials is None else self._trials.decide(feeds, into)
-        self._latest = route
-        return route, outputs
+        return self._model(feeds).run(feeds, into)
 
     def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
         """As :meth:`run`, and how long each part took, and each step of the regions."""
-        _check(self.inputs, feeds)
-        return self._route(feeds)[0].way.run_timed(feeds)
+        return self._model(feeds).route(feeds)[0].way.run_timed(feeds)
+
+    def _model(self, feeds: Mapping[str, Array]) -> RoutedModel:
+        """The model that runs a request; of two, the one that an input chooses."""
+        if self._condition and self._condition in feeds:
+            values = np.asarray(feeds[self._condition])
+            if values.size != 1:
+                raise UsageError(f"input {self._condition!r} is {list(values.shape)}; it chooses by one value")
+            chosen = self._models[bool(values.reshape(())[()])]
+            self._latest = chosen
+            return chosen
+        return self._latest
 
     @property
     def caches(self) -> frozenset[str]:
         """Names of outputs that :meth:`run` can write into arrays of the caller's."""
-        regions = (part.region for part in self.parts if isinstance(part, RegionProgram))
-        return frozenset(name for region in regions for cache in region.caches for name in cache.written)
+        return frozenset(name for region in self._regions() for cache in region.region.caches for name in cache.written)
+
+    @property
+    def wide_caches(self) -> frozenset[str]:
+        """Names of inputs that are caches of halves, and may be fed in float32; their outputs are then float32, too."""
+        return frozenset(past for model in self._models.values() for past in model.opened.held.values())
+
+    def _regions(self) -> list[RegionProgram]:
+        programs = (program for model in self._models.values() for program in model.programs)
+        return [program for program in programs if isinstance(program, RegionProgram)]
 
     @property
     def parts(self) -> tuple[PartProgram, ...]:
-        """Regions and what lies between them, in order; see :attr:`placements` for where requests run."""
-        return self._parts.programs
+        """Regions and what lies between them, in order; see :attr:`placements` for where requests run.
+
+        Of a model that chooses between graphs, those of the one that ran last.
+        """
+        return self._latest.programs
 
     @property
     def placements(self) -> tuple[Placement, ...]:
         """Every node of the model, and why it is where it is, in requests like the one that ran last."""
-        return tuple(placed(one, self._latest.verdict) for one in self._opened.placements)
+        first, *others = (model.placements for model in self._models.values())
+        # Nodes around a choice are in both graphs.
+        return (*first, *(one for placements in others for one in placements if one not in first))
 
     @property
     def verdict(self) -> str:
         """See :attr:`Program.verdict`; on requests like the one that ran last."""
-        return self._latest.verdict.reason
+        return self._latest.verdict
 
     @property
     def weight_bytes(self) -> int:
@@ -163,7 +165,15 @@ class CpuProgram(Program):
 
         The first run of a shape packs them; what they were packed from is given up after it.
         """
-        return sum(part.weight_bytes for part in self.parts if isinstance(part, RegionProgram))
+        return sum(region.weight_bytes for region in self._regions())
+
+    def release_idle(self) -> None:
+        """See :meth:`Program.release_idle`."""
+        regions = self._regions()
+        if regions:
+            # All take their arrays from one pool.
+            regions[0].release_idle()
+            _kernels.trim_memory()
 
     @property
     def peak_gflops(self) -> float:
@@ -174,8 +184,7 @@ class CpuProgram(Program):
         """See :meth:`Program.profile`. Nodes that were fused appear under the name of the first one."""
         if feeds is None:
             feeds = random_feeds(self.inputs, self._options.batch, self._options.input_shapes)
-        _check(self.inputs, feeds)
-        way = self._route(feeds)[0].way
+        way = self._model(feeds).route(feeds)[0].way
         reasons = {placement.name: placement.reason for placement in self.placements}
         nodes: list[NodeProfile] = []
         for program, operands in way.in_turn(feeds):
@@ -186,22 +195,3 @@ class CpuProgram(Program):
                 reason = reasons.get(node.name, "a node of onnxruntime, after its own fusions")
                 nodes.append(NodeProfile(node.name, node.op, ONNXRUNTIME, reason, node.ms))
         return Profile(with_shares(nodes, self._peak), _PROFILED_RUNS)
-
-
-def _check(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
-    """Also that axes of one name have one size: the lowering relies on it.
-
-    Raises:
-        UsageError: see :func:`check_feeds`, or two sizes contradict each other.
-    """
-    check_feeds(inputs, feeds)
-    sizes: dict[str, tuple[int, str]] = {}
-    for spec in inputs:
-        for axis, (name, size) in enumerate(zip(spec.extents, feeds[spec.name].shape, strict=False)):
-            if not isinstance(name, str):
-                continue
-            known, where = sizes.setdefault(name, (size, spec.name))
-            if known != size:
-                raise UsageError(
-                    f"input {spec.name!r} has {size} along axis {axis}, but {name!r} is {known} in input {where!r}"
-                )

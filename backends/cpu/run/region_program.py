@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.region import Region
-from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, SharedArrays, cache_arrays, prepared_rows
+from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, SharedArrays, cache_arrays, look_ups, prepared_rows
 from sift_onnx.backends.cpu.run.kernel_names import active_flops, kernel_name
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators, without_values
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes
@@ -75,6 +75,7 @@ class RegionProgram:
         self._workspace = workspace
         self._arrays = arrays
         self.region = replace(region, steps=tuple(without_values(step) for step in region.steps))
+        self._look_ups = look_ups(region.prepared)
         self._reads = tuple((name, region.constants.get(name)) for name, _ in region.inputs)
         self._operators = RegionOperators(self.region, weights, isa)
         self._schedules = RegionSchedules(self.region, self._operators, isa)
@@ -100,12 +101,13 @@ class RegionProgram:
             times: to which the time of each operator is added.
             into: arrays for the caches, by name, which may hold the past already.
         """
-        if self.region.prepared:
-            values = {**values, **prepared_rows(self.region.prepared, values, self._sizes_of(values))}
+        shared = SharedArrays()
+        if self._look_ups:
+            values = {**values, **prepared_rows(self._look_ups, values, self._sizes_of(values), shared)}
         inputs = [_as_kernels_read(values[name] if array is None else array) for name, array in self._reads]
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
-        caches = self._caches(values, prepared, into) if self.region.caches else []
+        caches = self._caches(values, prepared, into, shared) if self.region.caches else []
         try:
             self._run(prepared, inputs, outputs, caches, times)
         except ValueError as error:
@@ -147,9 +149,9 @@ class RegionProgram:
             for array, is_shared in zip((*inputs, *outputs), shared, strict=True)
         ]
 
-    def _caches(self, values: Mapping[str, Array], prepared: Prepared, into: Mapping[str, Array]) -> list[CacheArrays]:
-        shared = SharedArrays()
-
+    def _caches(
+        self, values: Mapping[str, Array], prepared: Prepared, into: Mapping[str, Array], shared: SharedArrays
+    ) -> list[CacheArrays]:
         def new_array(sizes: tuple[int, ...]) -> Array:
             return self._output(sizes, DType.FLOAT32)
 
@@ -178,6 +180,11 @@ class RegionProgram:
         """Bytes of weights that it holds, packed and not yet packed."""
         with self._lock:
             return self._operators.weight_bytes
+
+    def release_idle(self) -> None:
+        """Give scratch memory and memory of dropped results back, that of regions beside this one included."""
+        self._arrays.release_idle()
+        self._workspace.release_idle()
 
     def flops(self, step: int, shape: Shape) -> float:
         """Operations on active weights for an operand of ``shape``; 0 for steps without weights."""

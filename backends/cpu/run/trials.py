@@ -1,9 +1,9 @@
 """Which of two ways is faster: a plan of kernels, or onnxruntime on the whole model. It is timed where that is unclear.
 
 The first run of a shape class takes the kernels. If the estimates for its sizes, which are known then, leave open which
-way is faster, it runs there once more. If that takes too long to be sure beside the estimate for onnxruntime, a session
-of it runs too, and the answer is kept for the class. All runs of a class therefore take one way, and their results have
-the same bits; which way that is depends on times.
+way is faster, and it took too long to be sure beside the estimate for onnxruntime, it runs there once more. If that
+takes too long as well, a session of onnxruntime runs too, and the answer is kept for the class. All runs of a class
+therefore take one way, and their results have the same bits; which way that is depends on times.
 """
 
 from __future__ import annotations
@@ -152,9 +152,11 @@ class Trials:
             self._clear[key] = estimate
         if is_certain(estimate, first):
             return Verdict(KERNELS), outputs
-        outputs, seconds = self._timed(self.kernels, feeds, into)
-        own = min(first, seconds)
-        if own > _SHORT_SECONDS and own * _MEASURED_MARGIN < estimate.onnxruntime:
+        own = first
+        if not _is_clear(own, estimate):
+            outputs, seconds = self._timed(self.kernels, feeds, into)
+            own = min(first, seconds)
+        if _is_clear(own, estimate):
             said = f"timed: {1e3 * own:.3g} ms in the kernels against an estimate of"
             return Verdict(KERNELS, f"{said} {1e3 * estimate.onnxruntime:.3g} ms in onnxruntime"), outputs
         try:
@@ -188,6 +190,11 @@ class Trials:
             runs += 1
             if end - begin >= (_TURN_SECONDS if runs >= _LEAST_RUNS else _LONG_SECONDS):
                 return outputs, best
+
+
+def _is_clear(own: float, estimate: Estimate) -> bool:
+    """Whether the kernels, which took ``own`` seconds, need not be timed against onnxruntime."""
+    return own > _SHORT_SECONDS and own * _MEASURED_MARGIN < estimate.onnxruntime
 
 
 def _is_near(known: ShapeClass, other: ShapeClass) -> bool:

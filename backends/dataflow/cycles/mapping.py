@@ -52,7 +52,7 @@ def map_product(product: SparseProduct, machine: GridMachine, resident_bytes: fl
     Args:
         product: the matrix and its tokens.
         machine: the grid.
-        resident_bytes: what weights that stay take of each core's SRAM.
+        resident_bytes: what weights and a cache that stay take of each core's SRAM.
 
     Raises:
         UnsupportedError: not even one token per core fits in SRAM.
@@ -85,7 +85,7 @@ def map_product(product: SparseProduct, machine: GridMachine, resident_bytes: fl
         raise UnsupportedError(
             f"{product.name!r} (node {product.node!r}, {product.step}) does not fit in SRAM: one token needs "
             f"{per_token + fixed:.0f} bytes in each core, {max(0.0, room + fixed):.0f} of {machine.sram_bytes:.0f} are "
-            "free; use more grid columns" + (", or stream the weights" if resident_bytes else "")
+            "free; use more grid columns" + (", or let less stay in SRAM" if resident_bytes else "")
         )
     passes = 1 if math.isinf(room) else max(1, math.ceil(tokens * per_token / room))
     while passes < tokens and -(-tokens // passes) * per_token > room:

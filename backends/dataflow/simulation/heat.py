@@ -59,7 +59,7 @@ def heat_maps(simulation: Simulation) -> tuple[HeatMap, ...]:
     busy = np.zeros((min(machine.rows, _MOST_ROWS), min(machine.columns, _MOST_COLUMNS)))
     wavelets, peaks = np.zeros_like(busy), np.zeros_like(busy)
     followed = False
-    for layer in simulation.layers:
+    for layer in simulation.layers if simulation.decoded is None else simulation.decoded.layers:
         if not len(layer.column_busy):
             busy += layer.mean_busy_cycles
             continue

@@ -9,30 +9,33 @@ from pathlib import Path
 from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
 from sift_onnx.backends.dataflow.machines.machine import Machine
 from sift_onnx.backends.dataflow.machines.preset_files import load_machine
+from sift_onnx.backends.dataflow.simulation.decoding import check_of_steps, simulate_decoding
 from sift_onnx.backends.dataflow.simulation.result import Simulation
 from sift_onnx.backends.dataflow.simulation.simulator import Fidelity, Settings, Weights, simulate_workload
+from sift_onnx.backends.dataflow.workloads.decoding import DecodeWorkload, lower_decoding
 from sift_onnx.backends.dataflow.workloads.lowering import lower
 from sift_onnx.backends.dataflow.workloads.training_step import MaskUpdates
 from sift_onnx.backends.dataflow.workloads.workload import Workload
 from sift_onnx.errors import UsageError
 from sift_onnx.model import ModelLike
 
-__all__ = ["simulate"]
+__all__ = ["simulate", "simulate_lowered"]
 
 
 def simulate(
-    model: ModelLike | Workload,
+    model: ModelLike | Workload | DecodeWorkload,
     preset: str | Path | Machine = "wse2",
     batch: int | None = None,
     training: bool = False,
     fidelity: Fidelity = "fast",
     *,
     weights: Weights = "streamed",
-    baseline: ModelLike | Workload | None = None,
+    baseline: ModelLike | Workload | DecodeWorkload | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     mask_updates: MaskUpdates | None = None,
     arithmetic: Arithmetic = "float32",
     seed: int = 0,
+    decode: tuple[int, int] | None = None,
 ) -> Simulation:
     """How long a machine takes for a model, and why.
 
@@ -49,10 +52,12 @@ def simulate(
         mask_updates: of training; SET every 100 steps by default.
         arithmetic: of ``functional``: ``float32``, or ``float16``, which rounds in the order of arrival.
         seed: of the inputs of ``functional``.
+        decode: of a decoder with a cache among its inputs: tokens of a prompt, and new ones. The run on the prompt
+            gives the first; each of the others takes a step, whose attention grows with the cache.
 
     Raises:
-        UsageError: a bad machine, batch or input shape; or ``functional`` with training, or with a workload, which has
-            no weights.
+        UsageError: a bad machine, batch, input shape or number of tokens; ``functional`` with training, or with a
+            workload, which has no weights; or ``decode`` with one of these.
         BackendError: ``functional``, and onnxruntime cannot run the model.
         ModelReadError: the model cannot be read.
         UnsupportedError: a layer does not fit on the machine, or the fidelity not to it.
@@ -62,10 +67,16 @@ def simulate(
         raise UsageError(f"{preset!r} is no machine; pass one, its name, or a .toml file")
     settings = Settings(training, weights, fidelity, mask_updates or MaskUpdates(), arithmetic)
     executed = None
-    if isinstance(model, Workload):
+    workload: Workload | DecodeWorkload
+    if isinstance(model, (Workload, DecodeWorkload)):
         workload = model
         if fidelity == "functional":
             raise UsageError(f"fidelity 'functional' needs a model; of {workload.name} only the sizes are known")
+        if decode is not None:
+            raise UsageError(f"of {workload.name} only sizes are known; leave `decode` out, or pass a model")
+    elif decode is not None:
+        check_of_steps(settings)
+        workload = lower_decoding(model, decode, batch, input_shapes)
     else:
         workload = lower(model, batch, input_shapes)
         if fidelity == "functional":
@@ -73,7 +84,31 @@ def simulate(
             from sift_onnx.backends.dataflow.execution.comparison import execute
 
             executed = execute(model, machine, batch, input_shapes, seed=seed, arithmetic=arithmetic)
-    original = None
-    if baseline is not None:
-        original = baseline if isinstance(baseline, Workload) else lower(baseline, workload.batch, input_shapes)
-    return replace(simulate_workload(workload, machine, settings, original), executed=executed)
+    original: Workload | DecodeWorkload | None = None
+    if isinstance(baseline, (Workload, DecodeWorkload)):
+        original = baseline
+    elif baseline is not None and isinstance(workload, DecodeWorkload):
+        original = lower_decoding(baseline, (workload.prompt, workload.tokens), workload.batch, input_shapes)
+    elif baseline is not None:
+        original = lower(baseline, workload.batch, input_shapes)
+    return replace(simulate_lowered(workload, machine, settings, original), executed=executed)
+
+
+def simulate_lowered(
+    workload: Workload | DecodeWorkload,
+    machine: Machine,
+    settings: Settings,
+    original: Workload | DecodeWorkload | None = None,
+) -> Simulation:
+    """As :func:`simulate`, of a model that was lowered, and of the original beside it.
+
+    Raises:
+        UsageError: one of both generates tokens, and the other does not.
+    """
+    if isinstance(workload, DecodeWorkload):
+        if isinstance(original, Workload):
+            raise UsageError(f"{workload.name} generates tokens, and the baseline {original.name} does not")
+        return simulate_decoding(workload, machine, settings, original)
+    if isinstance(original, DecodeWorkload):
+        raise UsageError(f"the baseline {original.name} generates tokens, and {workload.name} does not")
+    return simulate_workload(workload, machine, settings, original)

@@ -9,27 +9,18 @@ from typing import Any
 from sift_onnx.backends.dataflow.cycles.layer_result import BOUNDS, LayerResult
 from sift_onnx.backends.dataflow.execution.outputs import Executed
 from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.simulation.band import Speedup, speedups_of
+from sift_onnx.backends.dataflow.simulation.phases import Decoded, utilization_of
 from sift_onnx.records.simulate import (
     AssumedEnergy,
-    Bands,
     MachineReport,
     Parameter,
     SimulatedTotals,
     SimulationReport,
-    Speedups,
     Uncosted,
 )
 
-__all__ = ["Simulation", "Speedup"]
-
-
-@dataclass(frozen=True)
-class Speedup:
-    """How much faster than something: a number, and a band where parameters of the machine are not known."""
-
-    value: float
-    low: float
-    high: float
+__all__ = ["Simulation"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,6 +40,7 @@ class Simulation:
         vs_dense_wide: against the same model with no zeros, on the same machine.
         vs_dense_original: against the original model, if one was given, on the same machine.
         executed: what the functional fidelity returned.
+        decoded: the prompt and the steps after it, where tokens were generated; ``layers`` are the sums of both.
     """
 
     model: str
@@ -63,6 +55,7 @@ class Simulation:
     vs_dense_wide: Speedup | None = None
     vs_dense_original: Speedup | None = None
     executed: Executed | None = None
+    decoded: Decoded | None = None
 
     @property
     def cycles(self) -> int:
@@ -77,10 +70,7 @@ class Simulation:
     @property
     def utilization(self) -> float:
         """Of all SIMD lanes over all cycles; of what is moved, where nothing is computed."""
-        cycles, operations = max(self.cycles, 1), sum(layer.macs for layer in self.layers)
-        if not operations:
-            return sum(layer.utilization * layer.cycles for layer in self.layers) / cycles
-        return operations / (cycles * self.machine.peak_macs_per_cycle)
+        return utilization_of(self.layers, self.machine)
 
     @property
     def energy_j(self) -> float:
@@ -127,16 +117,13 @@ class Simulation:
                 limits={name: sum(layer.limits.get(name, 0.0) for layer in layers) for name in BOUNDS},
                 **{name: sum(getattr(layer, name) for layer in layers) for name in _SUMMED},
             ),
-            speedup=Speedups(
-                vs_dense_wide=_value(self.vs_dense_wide),
-                vs_dense_original=_value(self.vs_dense_original),
-                bands=Bands(vs_dense_wide=_band(self.vs_dense_wide), vs_dense_original=_band(self.vs_dense_original)),
-            ),
+            speedup=speedups_of(self.vs_dense_wide, self.vs_dense_original),
             energy=AssumedEnergy(assumed=tuple(name for name in self.assumed_parameters() if name in _ENERGY)),
             machine=machine_report(self.machine),
             uncosted=self.uncosted,
             notes=self.notes,
             functional=None if self.executed is None else self.executed.report(),
+            decode=None if self.decoded is None else self.decoded.report(self.machine, self.batch),
         )
 
 
@@ -172,11 +159,3 @@ def machine_report(machine: Machine) -> MachineReport:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _value(speedup: Speedup | None) -> float | None:
-    return None if speedup is None else speedup.value
-
-
-def _band(speedup: Speedup | None) -> tuple[float, float] | None:
-    return None if speedup is None else (speedup.low, speedup.high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -15,8 +15,8 @@ from sift_onnx.backends.dataflow.cycles.weightless import simulate_weightless
 from sift_onnx.backends.dataflow.cycles.without_grid import simulate_product_without_grid
 from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
 from sift_onnx.backends.dataflow.machines.machine import PICOJOULE, GridMachine, Machine
-from sift_onnx.backends.dataflow.simulation.band import band_of, corners
-from sift_onnx.backends.dataflow.simulation.result import Simulation, Speedup
+from sift_onnx.backends.dataflow.simulation.band import Speedup, band_of, corners
+from sift_onnx.backends.dataflow.simulation.result import Simulation
 from sift_onnx.backends.dataflow.workloads.pattern import CountMemory, FullPattern, identity_of
 from sift_onnx.backends.dataflow.workloads.training_step import (
     MaskUpdates,
@@ -28,7 +28,7 @@ from sift_onnx.backends.dataflow.workloads.training_step import (
 from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, Workload, subject_of
 from sift_onnx.errors import UnsupportedError, UsageError
 
-__all__ = ["Fidelity", "Settings", "Weights", "simulate_workload"]
+__all__ = ["Fidelity", "Settings", "Weights", "run", "simulate_workload", "weight_bytes"]
 
 Fidelity = Literal["functional", "fast", "event"]
 Weights = Literal["streamed", "resident"]
@@ -112,8 +112,19 @@ def speedup(
     Both are run by the fast model: this is about the machine, not about one run of it. None if one of them takes no
     time.
     """
-    fast = replace(settings, fidelity="fast", arithmetic="float32")
-    cycles = [[_cycles(each, at, fast, count) for each in (workload, other)] for at in (machine, *corners(machine))]
+    fast = as_fast(settings)
+    return ratio_of([
+        (_cycles(workload, at, fast, count), _cycles(other, at, fast, count)) for at in (machine, *corners(machine))
+    ])  # fmt: skip
+
+
+def as_fast(settings: Settings) -> Settings:
+    """The same by the fast model."""
+    return replace(settings, fidelity="fast", arithmetic="float32")
+
+
+def ratio_of(cycles: Sequence[tuple[int, int]]) -> Speedup | None:
+    """The speed-up from cycles of a model and of another one, of the machine and of its corners."""
     if not all(all(pair) for pair in cycles):  # a model without work
         return None
     ratio, *band = [others / own for own, others in cycles]
@@ -175,25 +186,35 @@ def _product_model(workload: Workload, machine: Machine, settings: Settings, cou
             raise UnsupportedError(f"{machine.name} has no grid, which fidelity 'event' needs; choose fast")
         return partial(simulate_product_without_grid, machine=machine)
     resident = settings.weights == "resident"
-    held = _resident_bytes(workload, machine) if resident else 0.0
+    held = _held_bytes(workload, machine, resident)
     if settings.fidelity == "event":
         return partial(simulate_product_by_events, machine=machine, resident=resident, resident_bytes=held)
     return partial(simulate_product, machine=machine, resident=resident, resident_bytes=held, count=count)
 
 
-def _resident_bytes(workload: Workload, machine: GridMachine) -> float:
-    """What all weights take of each core, spread evenly."""
-    total = 0.0
-    for name in dict.fromkeys(product.name for product in workload.products):
-        product = next(p for p in workload.products if p.name == name)
-        index = machine.edge_index_bytes if product.is_sparse else 0.0
-        total += product.pattern.nnz * (index + machine.edge_value_bytes)
-    per_core = total / machine.cores
+def weight_bytes(product: SparseProduct, machine: Machine) -> float:
+    """What the weights of a product take, with their indices."""
+    if isinstance(machine, GridMachine):
+        index, value = machine.edge_index_bytes, machine.edge_value_bytes
+    else:
+        index = value = float(machine.value_bytes)
+    return product.pattern.nnz * (value + (index if product.is_sparse else 0.0))
+
+
+def _held_bytes(workload: Workload, machine: GridMachine, resident: bool) -> float:
+    """What stays in each core while the model runs, spread evenly: a cache, and weights if they are resident."""
+    products = {product.name: product for product in reversed(workload.products)}
+    weights = sum(weight_bytes(product, machine) for product in products.values()) if resident else 0.0
+    cache = float(workload.cache_elements * machine.value_bytes)
+    per_core = (weights + cache) / machine.cores
     room = machine.sram_bytes - machine.sram_reserved_bytes
-    if per_core >= room:
+    if per_core and per_core >= room:
+        taken = [f"{what} of {size / 1e9:.3g} GB" for what, size in (("weights", weights), ("a cache", cache)) if size]
+        ways = ["stream the weights (`weights='streamed'`)"] if weights else []
+        ways += ["generate fewer sequences or tokens"] if cache else []
         raise UnsupportedError(
-            f"the weights of {workload.name} take {total / 1e9:.3g} GB, {per_core:.0f} bytes in each of "
-            f"{machine.cores} cores, which have {room:.0f}; stream them (`weights='streamed'`)"
+            f"{' and '.join(taken)} of {workload.name} stay in SRAM and take {per_core:.0f} bytes in each of "
+            f"{machine.cores} cores, which have {room:.0f}; {' or '.join(ways)}"
         )
     return per_core
 

@@ -7,7 +7,7 @@ its mask; a weight without a mask counts as pruned if a tenth of it is zero, and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from numbers import Integral
 from typing import Any
@@ -29,9 +29,13 @@ from sift_onnx.graphs.constants import MaskedConstant, shape_of, sparse_weight_o
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.labels import node_name
 from sift_onnx.operators.traits import RECURRENT
+from sift_onnx.shapes.input_binding import BoundInputs
 from sift_onnx.weights.sparse import index_dtype
 
-__all__ = ["lower"]
+__all__ = ["KnownPatterns", "lower", "lower_at"]
+
+# Matrix and non-zeros of each weight that was looked at, by its name and node.
+KnownPatterns = dict[tuple[str, int], tuple[Pattern, IndexMap]]
 
 # A weight without a mask counts as pruned from this share of zeros on; below, indices cost more than the zeros save.
 _PRUNED_FROM = 0.1
@@ -58,20 +62,40 @@ def lower(
     if batch is not None and batch < 1:
         raise UsageError(f"batch is {batch}; it must be at least 1")
     loaded, _ = store_computed_parameters(Model.load(model))
+    return lower_at(loaded, input_shapes, batch)
+
+
+def lower_at(
+    loaded: Model,
+    input_shapes: Mapping[str, Sequence[int]] | BoundInputs | None = None,
+    batch: int | None = None,
+    *,
+    patterns: KnownPatterns | None = None,
+    caches: Collection[str] = (),
+) -> Workload:
+    """As :func:`lower`, of a model that is lowered at several shapes.
+
+    Args:
+        loaded: the model, computed parameters stored.
+        input_shapes: as :func:`analyze` takes them.
+        batch: see :func:`lower`.
+        patterns: of weights that have been looked at; those that were not are added.
+        caches: inputs that stay where they are, so that to append to one writes what is new.
+    """
     analysis = analyze(loaded, input_shapes)
     own = _own_batch(loaded, analysis)
     scale = Fraction(int(batch) if batch is not None else own, own)
     roles = first_and_last(analysis)
+    known = patterns if patterns is not None else {}
     products: list[SparseProduct] = []
     lookups: list[WeightlessOp] = []
     for layer in analysis.layers.values():
         if layer.kind == "embedding":
             lookups.extend(_lookups(layer, analysis, scale))
         else:
-            products.extend(
-                _products(layer, analysis, scale, needs_input_gradient=roles.get(layer.name) != "first layer")
-            )
-    weightless, uncosted = _weightless(analysis, scale)
+            is_first = roles.get(layer.name) == "first layer"
+            products.extend(_products(layer, analysis, scale, known, needs_input_gradient=not is_first))
+    weightless, uncosted = _weightless(analysis, scale, caches)
     name = loaded.path.name if loaded.path is not None else str(loaded.graph.name or "model")
     assumptions = (f"exported at batch {own}; every activation scaled by {scale}",) if scale != 1 else ()
     return Workload(
@@ -98,7 +122,7 @@ def _scaled(elements: int, scale: Fraction) -> int:
 
 
 def _products(
-    layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction, needs_input_gradient: bool
+    layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction, known: KnownPatterns, needs_input_gradient: bool
 ) -> list[SparseProduct]:
     """One product per node that multiplies by the weight."""
     original = analysis.system.original
@@ -108,7 +132,10 @@ def _products(
     products = []
     for use in layer.uses:
         node = analysis.order[use.index]
-        forward, backward = _maps(layer, node, shape)
+        if (layer.name, use.index) not in known:
+            forward, backward = _maps(layer, node, shape)
+            known[layer.name, use.index] = _pattern(layer.constant, shape, forward), backward
+        pattern, backward = known[layer.name, use.index]
         sizes = [original(size) for size in use.positions]
         sequential = 1
         if use.op in RECURRENT and len(node.inputs) > 2 and node.inputs[2].name == layer.name:
@@ -120,7 +147,7 @@ def _products(
                 node=use.node,
                 op=use.op,
                 kind=layer.kind,
-                pattern=_pattern(layer.constant, shape, forward),
+                pattern=pattern,
                 gradient_map=backward,
                 tokens=_scaled(math.prod(sizes), scale),
                 sequential=sequential,
@@ -182,7 +209,9 @@ def _lookups(layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction) -> lis
     return lookups
 
 
-def _weightless(analysis: AxisAnalysis, scale: Fraction) -> tuple[tuple[WeightlessOp, ...], tuple[Uncosted, ...]]:
+def _weightless(
+    analysis: AxisAnalysis, scale: Fraction, caches: Collection[str]
+) -> tuple[tuple[WeightlessOp, ...], tuple[Uncosted, ...]]:
     costed = {use.index for layer in analysis.layers.values() for use in layer.uses}
     costed |= {product.index for product in analysis.products}
     ops: list[WeightlessOp] = []
@@ -202,8 +231,11 @@ def _weightless(analysis: AxisAnalysis, scale: Fraction) -> tuple[tuple[Weightle
         if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
             uncosted.append(Uncosted(label, node.op, "its subgraphs are not looked into"))
             continue
-        reads = _elements(analysis, [t for t in node.inputs if _is_activation(t, analysis)], unknown=0)
-        writes = _elements(analysis, [t for t in node.outputs if t.name])
+        read = [t for t in node.inputs if _is_activation(t, analysis)]
+        new = [t for t in read if t.name not in caches]
+        appends = node.op == "Concat" and len(new) < len(read)
+        reads = _elements(analysis, new if appends else read, unknown=0)
+        writes = reads if appends else _elements(analysis, [t for t in node.outputs if t.name])
         if reads is None or writes is None:
             uncosted.append(Uncosted(label, node.op, "its output shape is unknown"))
             continue

@@ -146,6 +146,7 @@ class Workload:
         uncosted: nodes that are missing from the totals.
         assumptions: what was assumed when it was made.
         inputs: the input shapes of the model that it was made from.
+        cache_elements: keys and values that stay in the cores' memory, as many as there are in the end.
     """
 
     name: str
@@ -155,3 +156,4 @@ class Workload:
     uncosted: tuple[Uncosted, ...] = ()
     assumptions: tuple[str, ...] = ()
     inputs: BoundInputs = field(default_factory=BoundInputs)
+    cache_elements: int = 0

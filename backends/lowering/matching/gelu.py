@@ -61,7 +61,7 @@ def _match(graph: GraphView, function: int) -> GeluMatch | None:
         return None
     for operand in _values_before(graph, graph.nodes[function].input[0]):
         nodes: set[int] = set()
-        if not _is_close(_polynomial(graph, graph.nodes[function].input[0], operand, nodes), wanted):
+        if not _is_close(_polynomial(graph, graph.nodes[function].input[0], operand, nodes), wanted, graph.rounding):
             continue
         nodes |= {function, plus_one}
         if not _multiply(graph, graph.nodes[plus_one].output[0], operand, nodes):
@@ -149,11 +149,11 @@ def _product(first: Polynomial, second: Polynomial) -> Polynomial | None:
     return result if max(result) <= _DEGREE else None
 
 
-def _is_close(found: Polynomial | None, wanted: Polynomial) -> bool:
+def _is_close(found: Polynomial | None, wanted: Polynomial, rounding: float) -> bool:
     return (
         found is not None
         and found.keys() == wanted.keys()
-        and all(math.isclose(found[power], wanted[power], rel_tol=1e-5) for power in wanted)
+        and all(math.isclose(found[power], wanted[power], rel_tol=rounding) for power in wanted)
     )
 
 

@@ -158,7 +158,7 @@ class _Chain:
 
     def _constant(self, name: str) -> npt.NDArray[np.generic] | None:
         """The values of a constant, or of what small constants make."""
-        return self.graph.values_of(name) if name in self.graph.constants or self.graph.fold(name) else None
+        return self.graph.folded_values(name)
 
     def _is_per_channel(self, values: npt.NDArray[np.generic]) -> bool:
         if values.size == 1:
@@ -195,13 +195,13 @@ def _zero_of_operand(graph: GraphView, node: onnx.NodeProto) -> npt.NDArray[np.g
     if not name:
         kind = graph.elem_type(node.input[_X])
         return np.zeros((), np.int8 if kind == onnx.TensorProto.INT8 else np.uint8)
-    values = graph.values_of(name)
+    values = graph.folded_values(name)
     return values.reshape(()) if values is not None and values.size == 1 else None
 
 
 def _zero_of_weights(graph: GraphView, node: onnx.NodeProto, position: int) -> npt.NDArray[np.int16] | None:
     name = node.input[position] if len(node.input) > position else ""
-    values = graph.values_of(name) if name else np.zeros(1, np.int16)
+    values = graph.folded_values(name) if name else np.zeros(1, np.int16)
     return None if values is None else values.reshape(-1).astype(np.int16)
 
 

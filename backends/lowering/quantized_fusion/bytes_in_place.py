@@ -20,13 +20,14 @@ from sift_onnx.backends.lowering.specs import (
     Quantize,
     QuantizedAdd,
     QuantizedAverage,
+    QuantizedConv,
     QuantizedMean,
     Reshaped,
     Spec,
     Transposed,
 )
 
-__all__ = ["add_bytes", "move_bytes", "move_floats_before", "move_floats_behind"]
+__all__ = ["add_bytes", "move_bytes", "move_floats_before", "move_floats_behind", "pad_bytes", "read_through"]
 
 
 def add_bytes(region: RegionSteps, step: Step) -> Merged:
@@ -80,6 +81,36 @@ def _of_scale(region: RegionSteps, reader: Step, name: str, x: Quantization, y: 
                     result_dtype=DType.UINT8)  # fmt: skip
         region.insert_before(reader, step)
     return made
+
+
+def read_through(region: RegionSteps, step: Step) -> Merged:
+    """Rule 6, of the readers."""
+    names = tuple(_source(region, name) for name in step.inputs)
+    return (replace(step, inputs=names), []) if names != step.inputs else None
+
+
+def _source(region: RegionSteps, name: str) -> str:
+    """Where bytes come from that steps only hand on."""
+    step = region.producer(name)
+    while step is not None and step.dtype.is_bytes and step.spec == Reshaped() and step.view == step.result_view:
+        name = step.inputs[0]
+        step = region.producer(name)
+    return name
+
+
+def pad_bytes(region: RegionSteps, step: Step) -> Merged:
+    """Rule 12."""
+    if not isinstance(step.spec, QuantizedConv):
+        return None
+    before = region.sole_producer(step.inputs[0], step)
+    if before is None or not isinstance(before.spec, PixelCopy) or before.spec.fill != step.spec.x_zero:
+        return None
+    pads = before.spec.pads
+    if pads is None or not before.dtype.is_bytes:
+        return None
+    spec = replace(step.spec, geometry=step.spec.geometry.padded(pads))
+    nodes = (*step.nodes, *before.nodes)
+    return replace(step, spec=spec, inputs=(before.inputs[0], *step.inputs[1:]), nodes=nodes), [before]
 
 
 def move_floats_behind(region: RegionSteps, step: Step) -> Merged:

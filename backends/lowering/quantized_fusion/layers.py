@@ -49,7 +49,8 @@ def _quantized(layer: QuantizedMatmul, after: Quantize) -> QuantizedMatmul | Non
     if layer.shift is not None:
         if layer.is_divided:
             return None  # its floats have been rounded before the shift is added
-        sums = np.rint(layer.shift.astype(np.float64) / layer.scale)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a normalization may have factors of zero
+            sums = np.rint(layer.shift.astype(np.float64) / layer.scale)
         sums += 0 if bias is None else bias
         if not (np.isfinite(sums).all() and sums.min() >= _INT32.min and sums.max() <= _INT32.max):
             return None

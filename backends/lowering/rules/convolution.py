@@ -52,6 +52,8 @@ def transposed_convolution(node: NodeView) -> Step:
 def _weights_of_images(node: NodeView) -> tuple[gs.Constant, tuple[int, ...]]:
     """The constant weights of a convolution over two axes, and their four sizes."""
     node.operand(0, "image")
+    if node.input(1) in node.graph.derived:
+        node.graph.fold(node.input(1))
     constant = node.constant(1)
     if constant is None:
         raise NotLowered(f"the weights {node.input(1)!r} are {node.why_not_constant(1)}")

@@ -24,8 +24,9 @@ from sift_onnx.backends.lowering.rules import (
     slicing,
 )
 from sift_onnx.backends.lowering.rules.flat_images import is_flat, steps_on_images
-from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer, fold_dequantized
+from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.rules.stored_integers import fold_dequantized
 from sift_onnx.backends.lowering.specs import LinearResize
 from sift_onnx.operators.domains import MICROSOFT, is_standard
 from sift_onnx.operators.registry import Registry
@@ -97,11 +98,14 @@ _RULES.add_table({
     "GroupQueryAttention": decoding.group_query_attention,
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), decoding.skip_normalization),
 }, MICROSOFT)  # fmt: skip
-# What takes bytes as it takes floats: it moves them, takes the largest, or cuts them off.
+# What takes bytes as it takes floats: it moves them, takes the largest, or cuts them off. Two of them have numbers.
 _OF_BYTES = frozenset({
-    "Clip", "Concat", "Flatten", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Transpose",
-    "Unsqueeze",
+    "Cast", "Clip", "Concat", "Flatten", "Identity", "MaxPool", "Pad", "Reshape", "Resize", "Slice", "Split", "Squeeze",
+    "Transpose", "Unsqueeze",
 })  # fmt: skip
+_WITH_BYTES: Mapping[str, Callable[[NodeView], Step | tuple[Step, ...]]] = {
+    "Clip": quantize.clipped_bytes, "Pad": quantize.padded_bytes,
+}  # fmt: skip
 
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> tuple[Step, ...]:
@@ -140,7 +144,7 @@ def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]
     kind = node.graph.elem_type(node.input(0))
     if all(kind != dtype.onnx_type for dtype in QUANTIZED):
         return ()
-    made = quantize.clipped_bytes(node) if node.op == "Clip" else rule(replace(node, types=QUANTIZED))
+    made = _WITH_BYTES.get(node.op, lambda node: rule(replace(node, types=QUANTIZED)))(node)
     steps = made if isinstance(made, tuple) else (made,)
     if any(isinstance(step.spec, LinearResize) for step in steps):
         raise NotLowered("no kernel interpolates bytes")

@@ -25,7 +25,8 @@ _GROUP_MULTIPLE = 16
 def weight_matrix(node: NodeView, transposed: bool) -> WeightMatrix:
     """The weights that the second input of a product is: a constant, or what nodes make of one.
 
-    These may transpose it, cast it from float16 or bfloat16, and dequantize it from int8 or uint8.
+    These may transpose it, cast it from float16 or bfloat16, and dequantize it from int8 or uint8. What others make of
+    constants is computed here, if it is not large.
 
     Args:
         node: the product.
@@ -34,10 +35,12 @@ def weight_matrix(node: NodeView, transposed: bool) -> WeightMatrix:
     Raises:
         NotLowered: it is no such matrix.
     """
-    graph, name = node.graph, node.input(1)
+    graph, name, of_input = node.graph, node.input(1), transposed
     cast = False
     quantized: tuple[onnx.NodeProto, bool] | None = None
     while name not in graph.constants:
+        if quantized is not None and name in graph.derived and graph.fold(name):
+            break  # floats that the graph quantizes
         producer = graph.producers.get(name)
         maker = None if producer is None else graph.nodes[producer]
         if maker is None or name in graph.outputs:
@@ -51,6 +54,8 @@ def weight_matrix(node: NodeView, transposed: bool) -> WeightMatrix:
         else:
             break
         name = maker.input[0]
+    if name not in graph.constants and node.input(1) in graph.derived and graph.fold(node.input(1)):
+        return weight_matrix(node, of_input)
     constant = graph.constants.get(name)
     if constant is None:
         raise NotLowered(f"the second operand {node.input(1)!r} is {node.why_not_constant(1)}")
@@ -94,7 +99,7 @@ def _dequantized(
     fed = node.graph.producers.get(node.input(0))
     if fed is not None and is_standard_op(node.graph.nodes[fed], "DequantizeLinear"):
         raise NotLowered("its operand is quantized too; the kernels take float operands for quantized weights")
-    scales, zeros = node.graph.values_of(names[1]), node.graph.values_of(names[2]) if names[2] else None
+    scales, zeros = node.graph.folded_values(names[1]), node.graph.folded_values(names[2]) if names[2] else None
     if scales is None or (names[2] and zeros is None):
         raise NotLowered(f"scales or zero points of the weights {name!r} are no constants")
     if scales.dtype != np.float32 or not np.isfinite(scales).all():

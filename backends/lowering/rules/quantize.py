@@ -14,13 +14,10 @@ from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.matching.byte_chains import ByteFunction, values_made
 from sift_onnx.backends.lowering.quantization import HIGHEST, Quantization
 from sift_onnx.backends.lowering.rules.pooling import pool
-from sift_onnx.backends.lowering.rules.quantized_layers import (
-    Integers,
-    conv_spec,
-    matmul_spec,
-    quantization_at,
-)
+from sift_onnx.backends.lowering.rules.quantized_layers import conv_spec, matmul_spec, quantization_at
+from sift_onnx.backends.lowering.rules.resize import pad
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.rules.stored_integers import Integers
 from sift_onnx.backends.lowering.specs import (
     Activation,
     ByteTable,
@@ -28,6 +25,7 @@ from sift_onnx.backends.lowering.specs import (
     Dequantize,
     Elementwise,
     Joined,
+    PixelCopy,
     Pool,
     Quantize,
     QuantizedAdd,
@@ -40,6 +38,7 @@ __all__ = [
     "byte_function",
     "clipped_bytes",
     "dequantize",
+    "padded_bytes",
     "quantize",
     "quantized_activation",
     "quantized_add",
@@ -161,7 +160,7 @@ def byte_function(node: NodeView, found: ByteFunction) -> Step:
 
 def clipped_bytes(node: NodeView) -> Step:
     """Clip of bytes, by which torch keeps quantized values within 7 bits: a table that joins what makes them."""
-    shift = -int(np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(node.graph.elem_type(node.input(0)))).min)
+    shift = _shift_of(node)
     ends = [0, HIGHEST]
     for end in range(2):
         if not node.input(1 + end):
@@ -173,6 +172,19 @@ def clipped_bytes(node: NodeView) -> Step:
     low, high = ends
     table = ByteTable(np.arange(HIGHEST + 1).clip(low, high).astype(np.uint8))
     return _of_bytes(node, table, node.bytes_view(node.input(0)))
+
+
+def padded_bytes(node: NodeView) -> Step:
+    """Pad of bytes, with a byte."""
+    step = pad(replace(node, types=QUANTIZED))
+    if isinstance(step.spec, PixelCopy):
+        step = replace(step, spec=replace(step.spec, fill=step.spec.fill + _shift_of(node)))
+    return replace(step, dtype=DType.UINT8, result_dtype=DType.UINT8)
+
+
+def _shift_of(node: NodeView) -> int:
+    """What the kernels' bytes are above those of the operand."""
+    return -int(np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(node.graph.elem_type(node.input(0)))).min)
 
 
 def quantized_activation(node: NodeView) -> Step:
@@ -250,11 +262,14 @@ def _of_two(node: NodeView, spec: Spec, positions: tuple[int, int]) -> Step:
 
 def _integers(node: NodeView, position: int) -> Integers:
     """Constant weights at this input; their scale and zero point are the next two."""
+    graph, names = node.graph, [node.input(position + place) for place in range(3)]
+    if names[0] in graph.derived:
+        graph.fold(names[0])
     constant = node.constant(position)
     if constant is None:
-        raise NotLowered(f"the weights {node.input(position)!r} are {node.why_not_constant(position)}")
-    scale = node.array(position + 1)
-    zero = node.array(position + 2) if node.input(position + 2) else np.zeros(1, np.int16)
+        raise NotLowered(f"the weights {names[0]!r} are {node.why_not_constant(position)}")
+    scale = graph.folded_values(names[1])
+    zero = graph.folded_values(names[2]) if names[2] else np.zeros(1, np.int16)
     if scale is None or zero is None or scale.dtype != np.float32 or not np.isfinite(scale).all():
         raise NotLowered("scale or zero point of its weights are no finite constants")
     if scale.ndim > 1:

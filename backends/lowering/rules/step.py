@@ -254,7 +254,7 @@ class NodeView:
         Raises:
             NotLowered: the input is no constant.
         """
-        listed = self.array(1)
+        listed = self.graph.folded_values(self.input(1)) if self.input(1) else None
         if self.input(1) and listed is None:
             raise NotLowered(f"its axes {self.input(1)!r} are {self.why_not_constant(1)}")
         return list(self.attribute("axes") or ()) if listed is None else [int(axis) for axis in listed.reshape(-1)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sift_onnx.backends.lowering.resampling import AxisMap, Sampling
-from sift_onnx.backends.lowering.specs.windows import Pair
+from sift_onnx.backends.lowering.resampling import AxisMap, Padding, Sampling
+from sift_onnx.backends.lowering.specs.windows import Pads, Pair
 
 __all__ = ["Channels", "DepthToSpace", "GlobalPool", "LinearResize", "PixelCopy"]
 
@@ -55,6 +55,14 @@ class PixelCopy:
     width: AxisMap
     fill: float = 0.0
     follows: bool = False
+
+    @property
+    def pads(self) -> Pads | None:
+        """Pixels of ``fill`` that it adds at the top, left, bottom and right; None if it copies others."""
+        rows, columns = self.height, self.width
+        if not (isinstance(rows, Padding) and isinstance(columns, Padding) and rows.mode == columns.mode == "constant"):
+            return None
+        return rows.before, columns.before, rows.after, columns.after
 
 
 @dataclass(frozen=True)

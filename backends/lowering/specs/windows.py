@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sift_onnx.backends.lowering.dims import Dims, window
 
-__all__ = ["Geometry", "Pair", "Pool"]
+__all__ = ["Geometry", "Pads", "Pair", "Pool"]
 
 Pair = tuple[int, int]
+Pads = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,12 @@ class Geometry:
     kernel: Pair
     stride: Pair = (1, 1)
     dilation: Pair = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    pads: Pads = (0, 0, 0, 0)
+
+    def padded(self, pads: Pads) -> Geometry:
+        """With more pixels on each side."""
+        top, left, bottom, right = (a + b for a, b in zip(self.pads, pads, strict=True))
+        return replace(self, pads=(top, left, bottom, right))
 
     def positions(self, dims: Dims, ceil_mode: bool = False) -> Dims:
         """Height and width of the result for an operand of ``dims`` = (n, c, h, w)."""

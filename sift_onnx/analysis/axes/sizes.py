@@ -90,7 +90,7 @@ def whole(value: Fraction) -> int:
     """The number of elements ``value`` is.
 
     Raises:
-        AxisError: it is no integer.
+        AxisError: it is not an integer.
     """
     if value.denominator != 1:
         raise AxisError(f"an axis cannot have {value} elements")

@@ -29,7 +29,7 @@ class Solution:
         """The new value of ``size``.
 
         Raises:
-            AxisError: it is no integer, because it was not required to be one.
+            AxisError: it is not an integer, because it was not required to be one.
         """
         return whole(self.exact(size))
 

@@ -65,7 +65,7 @@ class AxisSystem(Generic[CauseT]):
         """The value of ``size`` in the model as it came.
 
         Raises:
-            AxisError: the value is no integer.
+            AxisError: the value is not an integer.
         """
         return whole(size.evaluate(self._originals.__getitem__))
 

@@ -3,7 +3,7 @@
 A dynamic batch leaves chains like ``Shape -> Gather -> Concat -> Reshape`` in a graph. Each element is followed as a
 :class:`~sift_onnx.analysis.rule_context.Element`: one that comes from ``Shape`` is the size of that axis and updates
 itself when the model runs; one that comes from a constant can be rewritten; sums, and products and quotients with
-constants, are expressions of these. Whatever is no linear expression fixes what it is made of. Operators that
+constants, are expressions of these. Whatever is not a linear expression fixes what it is made of. Operators that
 move elements, that compute in floating point, or that are rare are in
 :mod:`sift_onnx.analysis.rules.number_values`.
 """
@@ -121,7 +121,7 @@ def _subtract(_: RuleContext, a: Element, b: Element) -> Element:
 def _multiply(ctx: RuleContext, a: Element, b: Element) -> Element:
     grows = ctx.system.grows(a.size)
     if grows:
-        # Sizes that multiply each other are no linear expression: the second one stays.
+        # Sizes that multiply each other are not a linear expression: the second one stays.
         ctx.pin(b.size, "it is multiplied with another size")
     return Element(a.value * b.value, a.size * b.value if grows else b.size * a.value)
 

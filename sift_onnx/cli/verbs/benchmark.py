@@ -13,6 +13,7 @@ from sift_onnx.cli.options import (
     LARGEST_COUNT,
     FilePath,
     Number,
+    PromptAndTokens,
     count_option,
     file_option,
     input_shapes_option,
@@ -52,23 +53,6 @@ class Batches(click.ParamType[Any]):
         if max(batches) > LARGEST_COUNT:
             self.fail(f"{max(batches)} is above {LARGEST_COUNT}", param, ctx)
         return tuple(dict.fromkeys(batches))
-
-
-class PromptAndTokens(click.ParamType[Any]):
-    """``128,32``."""
-
-    name = "PROMPT,TOKENS"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        parts = value.split(",")
-        counts = [int(part) for part in parts if part.isdigit()]
-        if len(parts) != 2 or len(counts) != 2 or counts[0] < 1 or counts[1] < 2:
-            self.fail(f"{value!r} is not of the form 128,32, with two new tokens at least", param, ctx)
-        if max(counts) > LARGEST_COUNT:
-            self.fail(f"{max(counts)} is above {LARGEST_COUNT}", param, ctx)
-        return counts[0], counts[1]
 
 
 @click.command(cls=Verb)

@@ -38,7 +38,7 @@ class ByteSize(click.ParamType[Any]):
             return value
         match = _SIZE.fullmatch(value.strip())
         if match is None or not int(match["number"]):
-            self.fail(f"{value!r} is no size in bytes, like 4096, 64KiB or 1MB", param, ctx)
+            self.fail(f"{value!r} is not a size in bytes, like 4096, 64KiB or 1MB", param, ctx)
         return int(match["number"]) * _UNITS[(match["unit"] or "").lower()]
 
 

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     "--per-channel/--per-tensor", default=True, show_default=True, help="A scale for each output feature, or one."
 )
 @choice_option(
+    "--activations", "uint8", "int8", help="Bytes of activations: unsigned, or signed with zero points of 0."
+)
+@choice_option(
     "--calibration",
     "minmax",
     "entropy",

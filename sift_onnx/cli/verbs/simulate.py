@@ -13,6 +13,7 @@ from sift_onnx.cli.candidates import decoders, files, presets
 from sift_onnx.cli.options import (
     FilePath,
     Number,
+    PromptAndTokens,
     WrittenPath,
     choice_option,
     count_option,
@@ -32,6 +33,7 @@ from sift_onnx.errors import UsageError
 if TYPE_CHECKING:
     from sift_onnx.backends.dataflow.machines.machine import Machine
     from sift_onnx.backends.dataflow.workloads.decoder import Decoder
+    from sift_onnx.backends.dataflow.workloads.decoding import DecodeWorkload
     from sift_onnx.backends.dataflow.workloads.workload import Workload
 
 
@@ -63,6 +65,11 @@ class Grid(click.ParamType[Any]):
     "--grid", type=Grid(), metavar="CxR", help="Another number of cores, columns x rows, all else as in the preset."
 )
 @count_option("--batch", help="Items processed together.  [default: the model's own, or 1]")
+@click.option(
+    "--decode",
+    type=PromptAndTokens(),
+    help="Of a decoder with a cache: a prompt, and then TOKENS new ones, of which each after the first takes a step.",
+)
 @click.option("--training", is_flag=True, help="A training step: forward, both gradients, mask updates.")
 @choice_option(
     "--grow", "random", "gradient", help="How masks grow in training: at random (SET), or by gradient (RigL)."
@@ -112,6 +119,7 @@ def simulate(
     preset: str,
     grid: tuple[int, int] | None,
     batch: int | None,
+    decode: tuple[int, int] | None,
     training: bool,
     grow: Any,
     weights: Any,
@@ -138,11 +146,15 @@ def simulate(
         sift-onnx simulate wide.onnx --batch 64 --baseline resnet18.onnx
         sift-onnx simulate wide.onnx --training --html report.html
         sift-onnx simulate gpt3-1.3b --wide 0.9 --preset wse3
+        sift-onnx simulate decoder.onnx --decode 512,128
     """
     from msgspec.structs import replace
 
+    from sift_onnx.backends.dataflow.simulation.decoding import check_of_steps
     from sift_onnx.backends.dataflow.simulation.heat import heat_maps
-    from sift_onnx.backends.dataflow.simulation.simulator import Settings, simulate_workload
+    from sift_onnx.backends.dataflow.simulation.model_simulation import simulate_lowered
+    from sift_onnx.backends.dataflow.simulation.simulator import Settings
+    from sift_onnx.backends.dataflow.workloads.decoding import DecodeWorkload
     from sift_onnx.backends.dataflow.workloads.training_step import MaskUpdates
     from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.records.simulate import PublishedSpeedup
@@ -158,16 +170,20 @@ def simulate(
         require_charts()
     machine = _machine(preset, grid)
     settings = Settings(training, weights, fidelity, MaskUpdates(grow=grow), arithmetic)
+    if decode is not None:
+        check_of_steps(settings)
+        if trace is not None:
+            raise UsageError("--trace follows one run, node by node; leave --decode out")
     with status_line(f"simulating {model}", verbosity):
-        workload, decoder = _workload(model, batch, wide, input_shapes, seed)
+        workload, decoder = _workload(model, batch, wide, input_shapes, seed, decode)
         if decoder is not None and fidelity == "functional":
             raise UsageError(f"--fidelity functional runs a model; of {model} only the sizes are known")
         original = None
         if baseline is not None:
-            original = _workload(baseline, workload.batch, None, input_shapes, seed)[0]
+            original = _workload(baseline, workload.batch, None, input_shapes, seed, decode)[0]
         elif decoder is not None and wide:
-            original = _workload(model, workload.batch, 0.0, input_shapes, seed)[0]
-        simulation = simulate_workload(workload, machine, settings, original)
+            original = _workload(model, workload.batch, 0.0, input_shapes, seed, decode)[0]
+        simulation = simulate_lowered(workload, machine, settings, original)
         if fidelity == "functional":
             from sift_onnx.backends.dataflow.execution.comparison import execute
 
@@ -194,9 +210,10 @@ def simulate(
         from sift_onnx.reports.page.frame import write_page
         from sift_onnx.reports.simulate_page import simulate_page
 
-        with status_line("sweeping sparsities", verbosity):
-            sweep = sparsity_sweep(workload, machine, training=training, seed=seed)
-        report = replace(report, sweep=sweep)
+        if not isinstance(workload, DecodeWorkload):
+            with status_line("sweeping sparsities", verbosity):
+                sweep = sparsity_sweep(workload, machine, training=training, seed=seed)
+            report = replace(report, sweep=sweep)
         write_page(html, simulate_page(report))
     deliver(report, json_path, lambda shown: simulate_tables(shown, full))
     notes(verbosity, workload.inputs.said)
@@ -215,10 +232,16 @@ def _machine(preset: str, grid: tuple[int, int] | None) -> Machine:
 
 
 def _workload(
-    model: str, batch: int | None, wide: float | None, shapes: Any, seed: int
-) -> tuple[Workload, Decoder | None]:
+    model: str, batch: int | None, wide: float | None, shapes: Any, seed: int, decode: tuple[int, int] | None
+) -> tuple[Workload | DecodeWorkload, Decoder | None]:
     """What the machine is given; the second part is set if it is a decoder that is given by its sizes."""
-    from sift_onnx.backends.dataflow.workloads.decoder import available_decoders, decoder_workload, load_decoder
+    from sift_onnx.backends.dataflow.workloads.decoder import (
+        available_decoders,
+        decoder_steps,
+        decoder_workload,
+        load_decoder,
+    )
+    from sift_onnx.backends.dataflow.workloads.decoding import lower_decoding
     from sift_onnx.backends.dataflow.workloads.lowering import lower
 
     known = available_decoders()
@@ -228,7 +251,11 @@ def _workload(
         if shapes:
             raise UsageError(f"{model} is given by its sizes, which --input-shapes cannot change; use --batch")
         decoder = load_decoder(model)
+        if decode is not None:
+            return decoder_steps(decoder, decode, wide or 0.0, batch, seed=seed), decoder
         return decoder_workload(decoder, wide or 0.0, batch, seed=seed), decoder
     if wide is not None:
         raise UsageError(f"--wide is for decoders that are given by their sizes; transform {model} --wide first")
+    if decode is not None:
+        return lower_decoding(model, decode, batch, shapes), None
     return lower(model, batch, shapes), None

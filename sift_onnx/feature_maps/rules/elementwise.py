@@ -1,6 +1,6 @@
 """Element by element: features stay where they are.
 
-The added features must stay finite, since a pruned weight times infinity is no zero. What is infinite or undefined for
+The added features must stay finite, since a pruned weight times infinity is not zero. What is infinite or undefined for
 some finite input is refused, unless what is added is known to lie elsewhere, or is stored and can be chosen.
 """
 

@@ -92,7 +92,7 @@ def _attention(totals: Totals) -> str:
     before, after = (getattr(totals, f"attention_macs_{side}") or 0 for side in ("before", "after"))
     if not before:
         return ""
-    return f" Products of two activations (attention) are no weights: {si(before)} before, {si(after)} after."
+    return f" Products of two activations (attention) are not weights: {si(before)} before, {si(after)} after."
 
 
 def _locator(count: int) -> Any:

@@ -16,7 +16,17 @@ from sift_onnx.reports.documents import Document
 from sift_onnx.reports.numbers import file_size, si
 from sift_onnx.reports.page.markup import Markup, join, tag
 from sift_onnx.reports.page.table import Table, table_html
-from sift_onnx.reports.simulate import energy_text, functional_lines, source_line, speedup_lines, time_text
+from sift_onnx.reports.simulate import (
+    DECODE_COLUMNS,
+    decode_line,
+    decode_rows,
+    energy_text,
+    functional_lines,
+    run_text,
+    source_line,
+    speedup_lines,
+    time_text,
+)
 
 __all__ = ["bounds_html", "simulation_html", "simulation_words"]
 
@@ -27,9 +37,8 @@ _WAYS = {"ideal": "ideal: the original, dense", "dense": "dense execution", "mea
 
 def simulation_words(data: SimulationReport) -> str:
     """How it was simulated, in a line."""
-    what = "training step" if data.training else "inference"
     return (
-        f"{what}, batch {data.batch}, weights {data.weights}, {data.fidelity} model; "
+        f"{run_text(data)}, batch {data.batch}, weights {data.weights}, {data.fidelity} model; "
         f"{data.machine.summary}. Simulated: a model of the machine, not the machine."
     )
 
@@ -47,6 +56,7 @@ def simulation_html(data: SimulationReport, prefix: str) -> Markup:
     lines = [*speedup_lines(data), *functional_lines(data)]
     return join(
         _totals(data),
+        _phases(data),
         *(tag("p", line) for line in lines),
         charts_html([chart for chart in charts if chart is not None], prefix),
         tag("details", tag("summary", "Layers"), _layers(data.layers)),
@@ -59,7 +69,8 @@ def bounds_html(documents: Sequence[Document[SimulationReport]], prefix: str) ->
     """Simulated time against dense execution and the ideal, for each setting that was simulated; may be empty."""
     settings: dict[tuple[Any, ...], list[SimulationReport]] = defaultdict(list)
     for d in documents:
-        key = tuple(getattr(d.data, name) for name in ("preset", "batch", "training", "weights", "fidelity"))
+        names = ("preset", "batch", "training", "weights", "fidelity")
+        key = (run_text(d.data), *(getattr(d.data, name) for name in names))
         if d.data.speedup.vs_dense_wide is not None:
             settings[key].append(d.data)
     charts = [_bounds(runs) for runs in settings.values()]
@@ -84,7 +95,7 @@ def _bounds(runs: Sequence[SimulationReport]) -> Chart | None:
     if len(times) < 2:
         return None
     curves = [Curve(name, role, [found.get(role) for _, found in times.values()]) for role, name in _WAYS.items()]
-    step = "a training step" if first.training else "inference"
+    step = "a training step" if first.training else run_text(first)
     caption = f"Simulated time of {step} on {first.preset}; bars are the band of what is not known of the machine."
     if _ORIGINAL not in times:
         caption += " simulate --baseline MODEL adds the ideal: the original on the same machine."
@@ -121,6 +132,15 @@ def _totals(data: SimulationReport) -> Markup:
         ("over the edge", edge, f"{file_size(round(totals.edge_index_bytes))} of it indices"),
     ]
     return table_html(Table.of("Totals", "<total|value|<of which", rows))
+
+
+def _phases(data: SimulationReport) -> Markup:
+    if data.decode is None:
+        return Markup()
+    return join(
+        table_html(Table.of("The prompt and the steps after it", DECODE_COLUMNS, decode_rows(data.decode))),
+        tag("p", decode_line(data)),
+    )
 
 
 def _layers(layers: Sequence[SimulatedLayer]) -> Markup:

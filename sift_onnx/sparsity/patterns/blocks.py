@@ -25,7 +25,7 @@ def draw(matrix: WeightMatrix, rows: int, columns: int, count: int, rng: np.rand
     """A random mask of ``count`` non-zeros, every set of blocks equally likely.
 
     Raises:
-        ValueError: ``count`` is no multiple of a block, negative, or above the number of weights.
+        ValueError: ``count`` is not a multiple of a block, negative, or above the number of weights.
     """
     blocks = sample_positions(matrix.size // (rows * columns), _number(rows, columns, count), rng)
     return _expanded(matrix, rows, columns, _origins(matrix, rows, columns)[blocks])
@@ -43,7 +43,7 @@ def choose(matrix: WeightMatrix, rows: int, columns: int, count: int, scores: np
             :data:`~sift_onnx.sparsity.patterns.ranking.FORBIDDEN` is left out.
 
     Raises:
-        ValueError: ``count`` is no multiple of a block, or more than there is to choose from.
+        ValueError: ``count`` is not a multiple of a block, or more than there is to choose from.
     """
     sums = _reduced(matrix, rows, columns, scores, np.add)
     origins = _origins(matrix, rows, columns)
@@ -56,7 +56,7 @@ def choose(matrix: WeightMatrix, rows: int, columns: int, count: int, scores: np
 def _number(rows: int, columns: int, count: int) -> int:
     blocks, rest = divmod(count, rows * columns)
     if rest:
-        raise ValueError(f"{count} non-zeros are no whole number of {rows}x{columns} blocks")
+        raise ValueError(f"{count} non-zeros are not a whole number of {rows}x{columns} blocks")
     return blocks
 
 

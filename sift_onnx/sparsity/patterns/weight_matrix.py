@@ -41,7 +41,7 @@ class WeightMatrix:
     def __post_init__(self) -> None:
         axes = {self.out_axis, self.in_axis}
         if len(axes) != 2 or not axes <= set(range(len(self.shape))):
-            raise ValueError(f"axes {self.out_axis} and {self.in_axis} are no two axes of a weight {list(self.shape)}")
+            raise ValueError(f"axes {self.out_axis} and {self.in_axis} are not two axes of a weight {list(self.shape)}")
 
     @classmethod
     def of(cls, shape: Sequence[int], out_axis: int, in_axis: int | None = None) -> WeightMatrix:

@@ -97,7 +97,7 @@ def configure(config: Any) -> Group | None:
         return configure(_read(config))
     config = _flattened(config)
     if isinstance(config, bool) or config is None:
-        raise WrongTypeError(f"{config!r} is no sparsity configuration; give a number, a dictionary or a list")
+        raise WrongTypeError(f"{config!r} is not a sparsity configuration; give a number, a dictionary or a list")
     if isinstance(config, (int, float)):
         return configure({"sparsity": config})
     if isinstance(config, (list, tuple)):
@@ -109,7 +109,9 @@ def configure(config: Any) -> Group | None:
         return group
     if isinstance(config, Mapping):
         return _configure_one(config)
-    raise WrongTypeError(f"{type(config).__name__} is no sparsity configuration; give a number, a dictionary or a list")
+    raise WrongTypeError(
+        f"{type(config).__name__} is not a sparsity configuration; give a number, a dictionary or a list"
+    )
 
 
 def spdf(sparsity: Any, pretraining_steps: int, algorithm: str = "static", **settings: Any) -> Group:
@@ -207,7 +209,7 @@ def _read(config: Path | str) -> Any:
             with path.open("rb") as stream:
                 data = stream.read(_LARGEST_FILE + 1)
             if len(data) > _LARGEST_FILE:
-                raise UsageError(f"{path} is no sparsity configuration: it has more than {_LARGEST_FILE:,} bytes")
+                raise UsageError(f"{path} is not a sparsity configuration: it has more than {_LARGEST_FILE:,} bytes")
             text = data.decode()
         else:
             text = str(config)
@@ -215,7 +217,7 @@ def _read(config: Path | str) -> Any:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path or 'the configuration'} is no YAML: {error}") from error
+        raise UsageError(f"{path or 'the configuration'} is not YAML: {error}") from error
     if isinstance(document, (str, Path)):
-        raise UsageError(f"{document!r} is no sparsity configuration; give a number, a mapping or a list")
+        raise UsageError(f"{document!r} is not a sparsity configuration; give a number, a mapping or a list")
     return document

@@ -45,7 +45,7 @@ def _layer_of(module: ImportedModule, weight: MaskedWeight) -> GraphLayer | str:
             return f"its weight is used {len(users)} times"
         (node,) = users
     if node.op != "call_function" or node.target not in (convolve, matmul, gemm):
-        return "it is no Conv, Gemm or MatMul that reads the weight as it is stored"
+        return "it is not a Conv, Gemm or MatMul that reads the weight as it is stored"
     if len(node.args) < 2 or node.args[1] not in reads:
         return "its weight is not the second operand"
     if node.target is convolve:
@@ -82,7 +82,7 @@ def _matrix(module: ImportedModule, node: fx.Node, weight: Tensor, transposed: b
             return "it is a Gemm with alpha or beta"
         bias = node.args[2] if len(node.args) > 2 else None
         if bias is not None and not _is_vector(module, bias, weight.shape[0 if outputs_first else 1]):
-            return "its bias is no vector of the output's features"
+            return "its bias is not a vector of the output's features"
     run = gemm if node.target is gemm else matmul
     return Product(run, dict(kwargs), is_convolution=False, outputs_first=outputs_first, transposed=transposed)
 

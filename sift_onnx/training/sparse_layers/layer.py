@@ -72,7 +72,7 @@ class Product:
 class SparseLayer:
     """A layer over a compact parameter.
 
-    It is no module: the parameter stays where it was, under its name, and comes as an argument.
+    It is not a module: the parameter stays where it was, under its name, and comes as an argument.
 
     Attributes:
         name: of the weight.

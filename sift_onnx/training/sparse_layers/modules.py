@@ -37,7 +37,7 @@ def product_of(weight: MaskedWeight) -> Product | str:
     """What a module computes with its weight, or why sparse kernels do not."""
     owner: Any = weight.owner
     if weight.parameter != "weight":
-        return "it is no weight of Conv1d, Conv2d or Linear"
+        return "it is not a weight of Conv1d, Conv2d or Linear"
     if "forward" in vars(owner):
         return "its forward was replaced"
     if type(owner) is nn.Linear:

@@ -140,7 +140,7 @@ def _check(kernels: KernelSetting | Mapping[str, str], weights: list[MaskedWeigh
     if isinstance(kernels, Mapping):
         unknown = sorted(set(kernels) - {weight.name for weight in weights})
         if unknown:
-            raise UsageError(f"kernels names {unknown[0]!r}, which is no masked weight of the module")
+            raise UsageError(f"kernels names {unknown[0]!r}, which is not a masked weight of the module")
 
 
 def _replace(

@@ -62,7 +62,7 @@ def input_specs(model: Model) -> list[TensorSpec]:
 
     Raises:
         UsageError: the model has none.
-        UnsupportedError: one of them is no tensor.
+        UnsupportedError: one of them is not a tensor.
     """
     specs = list(model_inputs(model))
     if not specs:

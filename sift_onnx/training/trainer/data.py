@@ -228,7 +228,7 @@ def source_of(
         train, validation = part_of(made, where, "train"), made.get("validation")
     if not isinstance(train, Iterable) or not (validation is None or isinstance(validation, Iterable)):
         wrong = validation if isinstance(train, Iterable) else train
-        raise UsageError(f"{where}: {type(wrong).__name__} is no iterable of batches")
+        raise UsageError(f"{where}: {type(wrong).__name__} is not an iterable of batches")
     if validation is not None and iter(validation) is validation:
         validation = list(validation)
     if iter(train) is not train:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +12,35 @@ import torch
 from torch import nn
 
 from sift_onnx.errors import UsageError
-from sift_onnx.plugins import first_line
-from sift_onnx.records.train import KernelChange, Validation
+from sift_onnx.records.train import Kernels, Validation
 from sift_onnx.training.module import ImportedModule
-from sift_onnx.training.sparse_layers.rows import layer_rows
-from sift_onnx.training.trainer.batch import Batch
-from sift_onnx.training.trainer.checkpoint import (
-    check_same_recipe,
-    check_same_run,
-    model_identity,
-    prepare_folder,
-    save_checkpoint,
-)
 from sift_onnx.training.trainer.data import DataSource
-from sift_onnx.training.trainer.dense_original import seconds_of_dense_original
 from sift_onnx.training.trainer.distillation import Teacher
+from sift_onnx.training.trainer.epoch_figures import EpochFigures
 from sift_onnx.training.trainer.first_batch import try_first_batch
-from sift_onnx.training.trainer.full_state import full_optimizer_state, full_state, load_full_model, load_full_optimizer
-from sift_onnx.training.trainer.kept_weights import KeptWeights
-from sift_onnx.training.trainer.layer_kernels import (
-    change_summary,
-    choose_kernels,
-    follow_masks,
-    kernels_summary,
-    obstacle_to_sparse_kernels,
-)
+from sift_onnx.training.trainer.kernels.layer_kernels import change_summary, kernels_summary
+from sift_onnx.training.trainer.kernels.masked_layers import MaskedLayers
 from sift_onnx.training.trainer.losses import make_loss
 from sift_onnx.training.trainer.optimization import make_optimizer
 from sift_onnx.training.trainer.optimizer_step import OptimizerStep
 from sift_onnx.training.trainer.parallelism import SharedModel
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.settings import TrainingSettings
-from sift_onnx.training.trainer.sparsity import active_counts, attach_sparsity, sparsity_figures
+from sift_onnx.training.trainer.sparsity import attach_sparsity, sparsity_figures
+from sift_onnx.training.trainer.state.checkpoint import (
+    check_same_recipe,
+    check_same_run,
+    model_identity,
+    prepare_folder,
+    save_checkpoint,
+)
+from sift_onnx.training.trainer.state.full_state import (
+    full_optimizer_state,
+    full_state,
+    load_full_model,
+    load_full_optimizer,
+)
+from sift_onnx.training.trainer.state.kept_weights import KeptWeights
 from sift_onnx.training.trainer.validation import validate
 
 __all__ = ["InterruptedRun", "Trainer"]
@@ -76,9 +73,6 @@ class Trainer:
         total: optimizer steps to do.
         last_loss: of the last step, on this rank; None before the first.
         input_shapes: of the first batch.
-        kernels: of masked layers.
-        original_speed: an estimate, in examples per second, of a dense model of as many multiply-accumulates; None
-            where none was made.
     """
 
     def __init__(
@@ -145,54 +139,36 @@ class Trainer:
                 with torch.no_grad():
                     learning.to(ranks.device).check(self.module(*batch.inputs), batch)
         self.input_shapes = tuple(tuple(tensor.shape) for tensor in batch.inputs)
-        masks = {} if self.sparsity is None else self.sparsity.masks()
-        # Before layers are replaced: the graph tells them apart.
-        self.original_speed = self._speed_of_original(batch, masks)
-        # The first rank's, so that all of them choose alike.
-        self._batch_size, self._rows = ranks.of_leader((batch.size, self._rows_of(batch)))
-        self.kernels = choose_kernels(
-            module,
+        self._layers = MaskedLayers(
+            self.module,
             self.optimizer,
             self.sparsity,
             settings.kernels,
             ranks,
-            batch_size=self._batch_size,
-            rows=self._rows,
-            is_sharded=self._shared.is_sharded,
+            self._shared,
+            batch,
+            autocast=self._one_step.autocast,
+            warn=self._warn,
             saved=saved_kernels,
         )
-        self._counts = active_counts(self.sparsity)
-        self._shared.join()
         self._kept = KeptWeights(module, self.sparsity, decay=settings.ema, keeps_best=settings.keep_best)
 
-    def _speed_of_original(self, batch: Batch, masks: Mapping[str, torch.Tensor]) -> float | None:
-        """Examples per second of all ranks, on the first one; None where sparse kernels are out of the question."""
-        if not masks or not self._ranks.leads or not self._may_be_sparse():
-            return None
-        densities = {name: int(mask.count_nonzero()) / mask.numel() for name, mask in masks.items()}
-        try:
-            with self._one_step.autocast():
-                seconds = seconds_of_dense_original(self.module.train(), densities, batch.inputs)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            self._warn(f"the speed of the dense original is not estimated: {first_line(error)}")
-            return None
-        return batch.size * self._ranks.size / seconds
+    @property
+    def kernels(self) -> Kernels:
+        """Kernels of the masked layers."""
+        return self._layers.kernels
 
-    def _rows_of(self, batch: Batch) -> dict[str, int]:
-        """Rows of masked products on the first rank, where the choice of kernels asks for them."""
-        asks = self._ranks.leads and self._settings.kernels == "auto" and self._may_be_sparse()
-        return layer_rows(self.module, *batch.inputs) if asks else {}
-
-    def _may_be_sparse(self) -> bool:
-        obstacle = obstacle_to_sparse_kernels(self._ranks, self._shared.is_sharded)
-        return self._settings.kernels != "dense" and obstacle is None
+    @property
+    def original_speed(self) -> float | None:
+        """An estimate, in examples per second, of a dense model of as many multiply-accumulates; None without one."""
+        return self._layers.original_speed
 
     def resume(self, path: Path, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, with what the interrupted run would have done next.
 
         Args:
             path: where it is from, for messages.
-            state: what :func:`~sift_onnx.training.trainer.checkpoint.load_checkpoint` read there.
+            state: what :func:`~sift_onnx.training.trainer.state.checkpoint.load_checkpoint` read there.
 
         Raises:
             UsageError: it is of a run with another model, recipe or data.
@@ -208,12 +184,7 @@ class Trainer:
         self._one_step.scaler.load_state_dict(state["scaler"])
         self._kept.load(state)
         self.step, self._epoch, self._step_in_epoch = state["step"], state["epoch"], state["step_in_epoch"]
-        if state.get("kernels", {}).get("setting") == self.kernels.setting:
-            # Layers have the kernels of the checkpoint, which follow its masks.
-            self._counts = active_counts(self.sparsity)
-            self._shared.join()
-        else:
-            self._follow_masks()
+        self._layers.resume(state.get("kernels", {}).get("setting"), self.step)
         self._report({"event": "resume", "checkpoint": str(path), "step": self.step, "epoch": self._epoch})
 
     def run(self) -> dict[str, Any]:
@@ -252,24 +223,20 @@ class Trainer:
         }
 
     def _run_epoch(self) -> None:
-        start, sizes, losses, since = self._step_in_epoch, 0, list[float](), time.perf_counter()
-        epoch_losses, epoch_start = list[float](), since
-        batches = self._source.epoch(self._epoch, start)
-        speed = self.original_speed
-        original = {} if speed is None else {"original_examples_per_second_estimate": speed}
+        figures = EpochFigures(self._ranks.size)
+        batches = self._source.epoch(self._epoch, self._step_in_epoch)
         while self.step < self.total:
             began = time.perf_counter()
             parts = next(batches, None)
             if not self._ranks.all_have(parts is not None):
                 break
             assert parts is not None
-            self.last_loss = self._step(parts)
-            losses.append(self.last_loss)
-            epoch_losses.append(self.last_loss)
-            sizes += sum(part.size for part in parts)
-            self._examples += sum(part.size for part in parts)
+            self.last_loss = self._one_step.run(parts, self.step, self.total, self.sparsity)
+            examples = sum(part.size for part in parts)
+            figures.note(self.last_loss, examples)
+            self._examples += examples
             self.step += 1
-            change = self._follow_masks()
+            change = self._layers.follow(self.step)
             self._kept.follow_step()
             self._seconds += time.perf_counter() - began
             if change is not None:
@@ -278,20 +245,7 @@ class Trainer:
             self._step_in_epoch += 1
             self._progress(self.step, self.total, self.last_loss)
             if self.step % self._settings.log_every == 0 or self.step == self.total:
-                now = time.perf_counter()
-                self._report(
-                    {
-                        "event": "step",
-                        "step": self.step,
-                        "epoch": self._epoch,
-                        "loss": sum(losses) / len(losses),
-                        "lr": self.optimizer.param_groups[0]["lr"],
-                        "examples_per_second": sizes * self._ranks.size / max(now - since, 1e-9),
-                        **original,
-                        **sparsity_figures(self.sparsity),
-                    }
-                )
-                losses, sizes, since = [], 0, now
+                self._report_step(*figures.since_last_line())
             if self._settings.checkpoint_every and self.step % self._settings.checkpoint_every == 0:
                 self._save()
             if self._stopping() and self.step < self.total:
@@ -301,12 +255,27 @@ class Trainer:
         if self.step < self.total or self._step_in_epoch == self._steps_per_epoch:
             self._epoch, self._step_in_epoch = self._epoch + 1, 0
             self._validate()
-            self._report_epoch(epoch_losses, time.perf_counter() - epoch_start)
+            found = figures.of_epoch()
+            if found is not None:  # otherwise the epoch was all but over when the run was resumed
+                self._report_epoch(*found)
             self._ranks.wait()
 
-    def _report_epoch(self, losses: Sequence[float], seconds: float) -> None:
-        if not losses:  # it was all but over when the run was resumed
-            return
+    def _report_step(self, loss: float, speed: float) -> None:
+        original = self.original_speed
+        self._report(
+            {
+                "event": "step",
+                "step": self.step,
+                "epoch": self._epoch,
+                "loss": loss,
+                "lr": self.optimizer.param_groups[0]["lr"],
+                "examples_per_second": speed,
+                **({} if original is None else {"original_examples_per_second_estimate": original}),
+                **sparsity_figures(self.sparsity),
+            }
+        )
+
+    def _report_epoch(self, loss: float, seconds: float) -> None:
         epochs = None if self._steps_per_epoch is None else -(-self.total // self._steps_per_epoch)
         found = self._validated[1] if self._validated is not None and self._validated[0] == self.step else {}
         self._report(
@@ -315,28 +284,11 @@ class Trainer:
                 "epoch": self._epoch,
                 "epochs": epochs,
                 "step": self.step,
-                "loss": sum(losses) / len(losses),
+                "loss": loss,
                 "seconds": seconds,
                 "validation": found,
             }
         )
-
-    def _step(self, parts: list[Batch]) -> float:
-        return self._one_step.run(parts, self.step, self.total, self.sparsity)
-
-    def _follow_masks(self) -> KernelChange | None:
-        """Let kernels and ranks follow masks whose number of active weights is another now."""
-        counts, before = active_counts(self.sparsity), self.kernels
-        if counts == self._counts:
-            return None
-        self._counts = counts
-        if before.setting == "auto" and self._may_be_sparse():
-            self.kernels = follow_masks(
-                self.module, self.optimizer, before, step=self.step, batch_size=self._batch_size, rows=self._rows
-            )
-        self._shared.join()
-        changes = self.kernels.changes
-        return changes[-1] if changes and changes != before.changes else None
 
     def _validate(self) -> None:
         """Validate on the first rank; all ranks call it."""
@@ -361,7 +313,7 @@ class Trainer:
         if figures is None:
             setting = "keep_best" if keep else "patience"
             raise UsageError(f"{setting} needs validation data; the data has none")
-        self._kept.note(self.step, figures, sum(self._counts))
+        self._kept.note(self.step, figures, self._layers.nnz)
         if patience is not None and self._kept.best.without_gain >= patience and self.step < self.total:
             self._is_over = True
             text = f"no gain in {patience} validation{'s' * (patience > 1)}: the training ends at step {self.step}"

@@ -32,7 +32,7 @@ def make_loss(name: str | Callable[[Any, Any], torch.Tensor], label_smoothing: f
         name: ``classification``: cross entropy of the first output ``[N, classes, ...]`` and integer targets
             ``[N, ...]``. ``next-token``: cross entropy of the first output ``[N, tokens, vocabulary]`` at each position
             and the next token, of the target ``[N, tokens]`` or, without one, of the first input. ``mse``, ``l1`` and
-            ``huber``: of the first output and targets of its shape that are no integers. A function, or
+            ``huber``: of the first output and targets of its shape that are not integers. A function, or
             ``FILE.py:FUNCTION``: ``f(outputs, target)`` gives a tensor of one number, the mean over the batch.
         label_smoothing: of the first two.
 
@@ -78,7 +78,8 @@ def check_targets(target: torch.Tensor, classes: int) -> None:
     """
     wrong = (target != _IGNORED) & ((target < 0) | (target >= classes))
     if bool(wrong.any()):
-        raise UsageError(f"the data has the target {int(target[wrong][0])}, the model tells {classes} classes apart")
+        found = int(target[wrong][0])
+        raise UsageError(f"the data has the target {found}; the model has {classes} classes, 0 to {classes - 1}")
 
 
 def _classification(outputs: Any, batch: Batch, label_smoothing: float) -> torch.Tensor:
@@ -132,7 +133,7 @@ def first_output(outputs: Any) -> torch.Tensor:
     """The first output of a model.
 
     Raises:
-        UsageError: it is no tensor.
+        UsageError: it is not a tensor.
     """
     first = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
     if not isinstance(first, torch.Tensor):

@@ -96,7 +96,7 @@ def _device(name: str, local_rank: int | None) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"`device` {name!r} is no device; choose auto, cpu, cuda or cuda:N") from error
+        raise UsageError(f"`device` {name!r} is not a device; choose auto, cpu, cuda or cuda:N") from error
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"`device` {name!r} is not supported; choose auto, cpu, cuda or cuda:N")
     if device.type == "cpu":

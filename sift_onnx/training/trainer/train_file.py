@@ -23,19 +23,19 @@ from sift_onnx.shapes.tensor_specs import TensorSpec
 from sift_onnx.training import sparse
 from sift_onnx.training.importing.importer import to_torch
 from sift_onnx.training.trainer.batch import input_specs
-from sift_onnx.training.trainer.checkpoint import (
-    check_same_recipe,
-    checkpoints_in,
-    load_checkpoint,
-    newest_checkpoint,
-    prepare_folder,
-)
 from sift_onnx.training.trainer.data import load_data, source_of
 from sift_onnx.training.trainer.loop import Progress, Report, Trainer
 from sift_onnx.training.trainer.process_group import joined_ranks
 from sift_onnx.training.trainer.run_record import RunHistory, example_cost
 from sift_onnx.training.trainer.settings import KernelSetting, TrainingSettings
 from sift_onnx.training.trainer.sparsity import check_globs, sparsity_report
+from sift_onnx.training.trainer.state.checkpoint import (
+    check_same_recipe,
+    checkpoints_in,
+    load_checkpoint,
+    newest_checkpoint,
+    prepare_folder,
+)
 from sift_onnx.training.writing.file import write_back_file
 
 __all__ = ["train_file"]
@@ -213,7 +213,7 @@ def _check_batch_norms(model: Model, settings: TrainingSettings, report: Report)
     if not advice:
         return
     if not starts_at_random(model):
-        text = f"{found.what()}; that is no matter for fine-tuning, but it is for training from random weights"
+        text = f"{found.what()}; this does not matter for fine-tuning, but it does for training from random weights"
         report({"event": "warning", "text": text})
     elif found.prevails:
         raise PreconditionError(f"{advice}, or go on as it is with 'folded_batch_norm: allow' in the recipe")

@@ -27,7 +27,7 @@ def spec(name, *shape, dtype=FLOAT):
 def test_names_that_differ_in_the_end_of_a_step_are_one_cache(past, present):
     (pair,) = find_cache_pairs([spec(past, "b", 2, "p", 8)], [spec(present, "b", 2, "t", 8)], "b")
     assert (pair.past, pair.present, pair.batch_axis, pair.length_axis) == (past, present, 0, 2)
-    assert pair.empty(3).shape == (3, 2, 0, 8)
+    assert pair.sizes(3, 0) == (3, 2, 0, 8)
 
 
 def test_order_does_not_matter_and_keys_are_no_values():
@@ -67,4 +67,4 @@ def test_two_inputs_of_one_name_are_not_guessed():
 def test_a_cache_without_a_number_of_heads_is_refused():
     (pair,) = find_cache_pairs([spec("past.0", "b", "h", "p", 8)], [spec("present.0", "b", "h", "t", 8)], "b")
     with pytest.raises(UnsupportedError, match="axis 1 has no size"):
-        pair.empty(1)
+        pair.sizes(1, 0)

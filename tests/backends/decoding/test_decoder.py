@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import onnx
 import pytest
 from decoder_nets import LAYERS, POSITIONS, SPELLINGS, VOCABULARY, decoder
+from merged_nets import merged, with_other_logits
 
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.decoding.decoder import Decoder
@@ -142,38 +144,8 @@ def test_what_cannot_be_paired_or_has_no_known_meaning_is_named(names, said) -> 
         Decoder(renamed(decoder("gpt2"), names), 1, backend="onnxruntime")
 
 
-def merged(model: onnx.ModelProto) -> onnx.ModelProto:
-    """An ``If`` around all nodes, whose other branch gives zeros, as a decoder for prompts is not asked for."""
-    inner = onnx.helper.make_graph(model.graph.node, "with_past", [], model.graph.output)
-    empty = []
-    for info in model.graph.output:
-        shape = onnx.numpy_helper.from_array(np.ones(len(info.type.tensor_type.shape.dim), np.int64))
-        empty += [
-            onnx.helper.make_node("Constant", [], [f"{info.name}:shape"], value=shape),
-            onnx.helper.make_node("ConstantOfShape", [f"{info.name}:shape"], [f"{info.name}:empty"]),
-        ]
-    outputs = [onnx.helper.make_empty_tensor_value_info(f"{info.name}:empty") for info in model.graph.output]
-    other = onnx.helper.make_graph(empty, "no_past", [], outputs)
-    renamed_outputs = {info.name: f"{info.name}:inner" for info in model.graph.output}
-    for node in inner.node:
-        for listed in (node.input, node.output):
-            for i, name in enumerate(listed):
-                listed[i] = renamed_outputs.get(name, name)
-    for info in inner.output:
-        info.name = renamed_outputs[info.name]
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    del made.graph.node[:]
-    names = [info.name for info in model.graph.output]
-    made.graph.node.append(
-        onnx.helper.make_node("If", ["use_cache_branch"], names, then_branch=inner, else_branch=other)
-    )
-    made.graph.input.append(onnx.helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1]))
-    return made
-
-
 def test_of_a_merged_decoder_the_branch_with_a_cache_is_run() -> None:
-    model = merged(decoder("llama"))
+    model = merged(decoder("llama"), with_other_logits(decoder("llama")))
     assert list(Decoder(model, 1, backend="onnxruntime").generate([3, 4], 4)) == list(
         decoder_of("llama").generate([3, 4], 4)
     )
@@ -194,7 +166,8 @@ def test_prompts_of_different_lengths_need_a_mask() -> None:
     made = decoder_of("llama")
     without = Decoder.__new__(Decoder)
     without.__dict__.update(made.__dict__)
-    others = tuple(spec for spec in made._inputs.others if spec.name != "attention_mask")
-    without._inputs = type(made._inputs)(made._inputs.tokens, others)
+    inputs = made._signature.inputs
+    others = tuple(spec for spec in inputs.others if spec.name != "attention_mask")
+    without._signature = replace(made._signature, inputs=replace(inputs, others=others))
     with pytest.raises(UsageError, match="the model has no attention_mask"):
         without.generate([[1], [2, 3]])

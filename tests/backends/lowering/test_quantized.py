@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from onnxruntime.quantization import QuantType
 from quantized_nets import MICROSOFT, STATIC, Array, PrunedNet, dynamic, inputs_of, integer_net, static
+from quantizer_spellings import with_turned_weights, without_bytes_between
 from step_reference import run_steps
 
 from sift_onnx.backends.cpu.lower.weights import read_weights
@@ -101,6 +102,22 @@ def test_a_bias_that_is_added_to_the_bytes_of_a_product_joins_it() -> None:
     assert_close(steps, model)
 
 
+def test_a_bias_that_is_added_to_the_floats_of_a_product_joins_it() -> None:
+    model = without_bytes_between(static("tokens", "qdq"), "MatMul", "Add")
+    steps = lowered(model)
+    layers = [step.spec for step in steps if isinstance(step.spec, QuantizedMatmul)]
+    assert [(layer.y is not None, layer.shifted) for layer in layers] == [(True, None)] * 3
+    assert_close(steps, model)
+
+
+def test_products_of_transposed_weights_are_the_same_steps() -> None:
+    plain = static("tokens", "qdq")
+    model = with_turned_weights(plain)
+    steps = lowered(model)
+    assert kinds(steps) == kinds(lowered(plain))
+    assert_close(steps, model)
+
+
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic_quantization_makes_bytes_within_the_layer(per_channel: bool) -> None:
     model = dynamic("tokens", QuantType.QInt8, per_channel)
@@ -158,6 +175,27 @@ def test_functions_without_a_kernel_are_tables_between_bytes() -> None:
     steps = lowered(net.model())
     assert kinds(steps) == [Quantize, ByteTable, Dequantize]
     assert_close(steps, net.model())
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_padding_with_zeros_joins_a_convolution_of_bytes(value: float) -> None:
+    net = PrunedNet(opset=17)
+    point = net.constant(np.float32(0.03)), net.constant(np.uint8(120))
+    x = net.input("x", 2, 4, 5, 5, declared=["n", 4, 5, 5])
+    x = net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point)
+    x = net.op("Pad", x, net.constant(np.array([0, 0, 0, 1, 0, 0, 1, 2])), net.constant(np.float32(value)))
+    x = net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point)
+    weight = net.constant(np.arange(-54, 54, dtype=np.int8).reshape(3, 4, 3, 3), "w")
+    weight = net.op("DequantizeLinear", weight, net.constant(np.float32(0.01)), net.constant(np.int8(0)))
+    x = net.op("Conv", x, weight, pads=[1, 1, 1, 1])
+    net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point))
+    steps = lowered(net.model())
+    if value:
+        # Not what the convolution pads with.
+        assert PixelCopy in kinds(steps)
+    else:
+        assert kinds(steps) == [Quantize, QuantizedConv, Dequantize]
+        assert_close(steps, net.model())
 
 
 def test_a_function_whose_floats_are_read_elsewhere_is_no_table() -> None:

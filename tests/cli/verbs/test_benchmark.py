@@ -266,7 +266,7 @@ def test_given_shapes_reach_the_models_that_have_the_input():
         (("gone.onnx",), 2, "gone.onnx: no such file"),
         ((), 2, "Missing argument"),
         (("any.onnx", "--backend", "abacus"), 4, "no back end 'abacus'"),
-        (("any.onnx", "--backend", "mine.py:Gone"), 4, "'Gone' is no subclass"),
+        (("any.onnx", "--backend", "mine.py:Gone"), 4, "'Gone' is not a subclass"),
         (("any.onnx", "--backend", "mine.py:Faulty"), 4, "'mine.py:Faulty' failed on any.onnx: KeyError: "),
     ],
 )

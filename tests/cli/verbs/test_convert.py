@@ -81,7 +81,7 @@ def test_weights_below_the_size_stay_in_the_file(wide, tmp_path):
 def test_what_is_no_size_is_refused(wide, tmp_path, size):
     result = run("convert", wide, tmp_path / "out.onnx", "--storage", "dense", f"--external-data={size}")
     assert result.exit_code == 2
-    assert "no size in bytes, like 4096, 64KiB or 1MB" in result.output
+    assert "not a size in bytes, like 4096, 64KiB or 1MB" in result.output
     assert not (tmp_path / "out.onnx").exists()
 
 

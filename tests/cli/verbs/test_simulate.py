@@ -5,6 +5,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from dataflow_cases import convolution, linear, sparse_integers
+from decoder_nets import decoder
 
 from sift_onnx.cli import main
 
@@ -129,6 +130,28 @@ def test_a_decoder_is_simulated_from_its_sizes_beside_what_was_published(folder)
     )
 
 
+def test_a_decoder_is_simulated_token_by_token(folder):
+    onnx.save(decoder("gpt2"), "decoder.onnx")
+    decode = document("decoder.onnx", "--decode", "5,4")["decode"]
+    assert (decode["prompt"], decode["tokens"], decode["steps"]) == (5, 4, 3)
+    assert [phase["name"] for phase in decode["phases"]] == ["prefill", "step", "whole"]
+    result = simulate("decoder.onnx", "--decode", "5,4", "--batch", 2)
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.output.split())
+    assert "prompt of 5, 4 new tokens" in text
+    assert "mean of 3 steps" in text
+    assert re.search(r"tokens per second of 2 sequences after the first, which takes .*; the cache has", text)
+
+
+@pytest.mark.slow
+def test_a_page_of_a_generation_has_its_phases(folder):
+    onnx.save(decoder("gpt2"), "decoder.onnx")
+    assert simulate("decoder.onnx", "--decode", "5,4", "--html", "decoded.html").exit_code == 0
+    page = (folder / "decoded.html").read_text(encoding="utf-8")
+    assert "The prompt and the steps after it" in page
+    assert "Speed-up over sparsity" not in page
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -141,6 +164,10 @@ def test_a_decoder_is_simulated_from_its_sizes_beside_what_was_published(folder)
         (["sparse.onnx", "--wide", "0.9"], 2, "transform sparse.onnx --wide first"),
         (["sparse.onnx", "--html", "gone/r.html"], 2, "the folder gone does not exist"),
         (["sparse.onnx", "--html", "small.onnx"], 2, "use --force to overwrite it"),
+        (["sparse.onnx", "--decode", "5,4"], 3, "the model is not a decoder"),
+        (["sparse.onnx", "--decode", "5,1"], 2, "two new tokens at least"),
+        (["sparse.onnx", "--decode", "5,4", "--trace", "t.json"], 2, "leave --decode out"),
+        (["gpt3-1.3b", "--decode", "5,4", "--training"], 2, "leave --training or --decode out"),
         (["gpt3-1.3c"], 2, "known decoders: gpt3-1.3b"),
         (["gpt3-1.3b", "--input-shapes", "x:1"], 2, "use --batch"),
         (["gpt3-1.3b", "--fidelity", "functional"], 2, "only the sizes are known"),

@@ -26,7 +26,7 @@ from training.trainer.stand_in_layers import StandIn
 
 import sift_onnx
 from sift_onnx.cli import main
-from sift_onnx.training.trainer import layer_kernels
+from sift_onnx.training.trainer.kernels import layer_kernels
 
 RECIPE = """\
 version: 1

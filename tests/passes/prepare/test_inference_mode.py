@@ -313,7 +313,7 @@ def test_a_mode_that_is_an_input_is_refused_by_name() -> None:
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(kept)
     proto.graph.input.append(helper.make_tensor_value_info("flag", onnx.TensorProto.BOOL, []))
-    with pytest.raises(UnsupportedError, match=r"'drop' \(Dropout\) .* training_mode 'flag' is no constant"):
+    with pytest.raises(UnsupportedError, match=r"'drop' \(Dropout\) .* training_mode 'flag' is not a constant"):
         Wide("0.75")(proto)
 
 

@@ -375,7 +375,7 @@ def test_blocks_that_do_not_divide_the_sizes_do_not_fit() -> None:
 
 
 def test_a_part_of_a_block_is_refused() -> None:
-    with pytest.raises(ValueError, match="no whole number of 2x2 blocks"):
+    with pytest.raises(ValueError, match="not a whole number of 2x2 blocks"):
         Pattern.parse("block:2x2").draw(WeightMatrix.of((4, 4), 0), 6, generator(0, "w"))
 
 
@@ -384,7 +384,7 @@ def test_a_part_of_a_block_is_refused() -> None:
 
 def test_axes_that_a_weight_does_not_have_are_refused() -> None:
     for axes in ((0, 0), (0, 2), (-1, 0)):
-        with pytest.raises(ValueError, match="no two axes"):
+        with pytest.raises(ValueError, match="not two axes"):
             WeightMatrix((4, 4), *axes)
 
 

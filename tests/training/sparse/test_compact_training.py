@@ -14,7 +14,7 @@ from training.sparse.loops import Net, batch_at
 from sift_onnx.training import sparse
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weights
 from sift_onnx.training.sparse.parameters.dense_gradient import DenseGradient
-from sift_onnx.training.trainer.full_state import (
+from sift_onnx.training.trainer.state.full_state import (
     full_optimizer_state,
     full_state,
     load_full_model,

@@ -123,11 +123,11 @@ def test_masks_that_come_with_the_model_need_no_number() -> None:
         ({"sparsity": 0.5, "param_filter": lambda name, p: True}, TypeError, "a glob or a list of globs"),
         ({"sparsity": 1}, ValueError, "a float such as 0.9, not 1"),
         (0, ValueError, "a float such as 0.9, not 0"),
-        (None, TypeError, "no sparsity configuration"),
-        (True, TypeError, "no sparsity configuration"),
-        (object(), TypeError, "no sparsity configuration"),
+        (None, TypeError, "not a sparsity configuration"),
+        (True, TypeError, "not a sparsity configuration"),
+        (object(), TypeError, "not a sparsity configuration"),
         ("rigl", ValueError, "give a number, a mapping or a list"),
-        ("{a: [", ValueError, "no YAML"),
+        ("{a: [", ValueError, "not YAML"),
         ("nowhere.yaml", ValueError, "cannot read nowhere.yaml"),
         ({"algorithm": "rigl", "sparsity": 0.5, "compat": "tf"}, ValueError, "compat 'tf' is unknown"),
         ({"algorithm": "rigl", "sparsity": 0.5, "distribution": "er"}, ValueError, "choose one of uniform, erk"),
@@ -142,7 +142,7 @@ def test_what_is_no_configuration_is_refused(config: Any, error: type[Exception]
 
 
 def test_python_objects_in_yaml_are_not_made() -> None:
-    with pytest.raises(UsageError, match="no YAML"):
+    with pytest.raises(UsageError, match="not YAML"):
         configure("!!python/object/apply:os.getcwd []")
 
 

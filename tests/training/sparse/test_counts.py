@@ -79,7 +79,7 @@ def test_what_is_no_number_is_refused(value: object, error: type[Exception]) -> 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), torch.tensor(float("nan"))])
 def test_what_is_not_finite_is_refused(value: float) -> None:
-    with pytest.raises(UsageError, match="no finite number"):
+    with pytest.raises(UsageError, match="not a finite number"):
         Share(value)
 
 

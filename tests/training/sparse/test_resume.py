@@ -99,7 +99,7 @@ def test_another_recipe_or_model_is_refused() -> None:
     ]:
         with pytest.raises(UsageError, match=message):
             resumed(saved, algorithm)
-    with pytest.raises(UsageError, match="this is no state"):
+    with pytest.raises(UsageError, match="this is not a state"):
         resumed({"masks": 1}, Static(sparsity=0.5))
 
 

@@ -108,7 +108,7 @@ def test_cubic_rises_from_init_to_final(a: float, b: float, stop: int, step: int
         ({"type": "cubic", "final": 0.3, "stop": 0}, "cannot end at step 0"),
         ([], "one value or more"),
         (lambda step, grad: 0.3, "takes the step, and nothing else"),
-        ("half", "no finite number"),
+        ("half", "not a finite number"),
     ],
 )
 def test_what_is_no_schedule_is_refused(schedule: Any, message: str) -> None:

@@ -67,12 +67,12 @@ def with_a_bias_per_token(net: Net) -> str:
 @pytest.mark.parametrize(("build", "reason"), [
     (depthwise, "it is a depthwise convolution"),
     (of_three_axes, "it is a convolution of 3 spatial axes"),
-    (transposed, "it is no Conv, Gemm or MatMul that reads the weight as it is stored"),
+    (transposed, "it is not a Conv, Gemm or MatMul that reads the weight as it is stored"),
     (used_twice, "its weight is used 2 times"),
     (on_the_left, "its weight is not the second operand"),
     (of_a_transposed_activation, "it is a Gemm of a transposed activation"),
     (scaled, "it is a Gemm with alpha or beta"),
-    (with_a_bias_per_token, "its bias is no vector of the output's features"),
+    (with_a_bias_per_token, "its bias is not a vector of the output's features"),
 ])  # fmt: skip
 def test_a_layer_that_sparse_kernels_cannot_take_stays_as_it_is_and_says_why(build: Any, reason: str) -> None:
     net = Net()
@@ -217,7 +217,7 @@ def test_a_second_call_changes_nothing() -> None:
 @pytest.mark.parametrize(("kernels", "message"), [
     ("fast", "kernels is 'fast'; choose auto, sparse or dense"),
     ({"one.weight": "auto"}, "kernels of 'one.weight' is 'auto'; choose sparse or dense"),
-    ({"three": "sparse"}, "kernels names 'three', which is no masked weight of the module"),
+    ({"three": "sparse"}, "kernels names 'three', which is not a masked weight of the module"),
 ])  # fmt: skip
 def test_settings_that_are_none_are_named(kernels: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -15,13 +15,13 @@ import sift_onnx
 from sift_onnx.errors import UsageError
 from sift_onnx.training.trainer import InterruptedRun, train_file
 from sift_onnx.training.trainer.batch import Batch
-from sift_onnx.training.trainer.best_state import BestState
-from sift_onnx.training.trainer.checkpoint import checkpoints_in
 from sift_onnx.training.trainer.distillation import Teacher
 from sift_onnx.training.trainer.losses import make_loss
 from sift_onnx.training.trainer.optimization import make_optimizer
 from sift_onnx.training.trainer.settings import DistillationSettings, OptimizerSettings
-from sift_onnx.training.trainer.weight_average import WeightAverage
+from sift_onnx.training.trainer.state.best_state import BestState
+from sift_onnx.training.trainer.state.checkpoint import checkpoints_in
+from sift_onnx.training.trainer.state.weight_average import WeightAverage
 
 RIGL = {"algorithm": "rigl", "sparsity": 0.5, "update": {"freq": 2}, "param_filter": "body.*"}
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from training.trainer.cases import classifier, examples, language_model
 
 import sift_onnx
-from sift_onnx.training.trainer.dense_original import seconds_of_dense_original
+from sift_onnx.training.trainer.kernels.dense_original import seconds_of_dense_original
 
 
 class Products(TorchDispatchMode):

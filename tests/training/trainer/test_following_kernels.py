@@ -11,7 +11,7 @@ from training.trainer.cases import arrays, classifier, settings
 
 import sift_onnx
 from sift_onnx.training.trainer import train_file
-from sift_onnx.training.trainer.checkpoint import load_checkpoint
+from sift_onnx.training.trainer.state.checkpoint import load_checkpoint
 
 BOTH = ["body.weight", "head.weight"]
 FILTER = {"param_filter": BOTH}

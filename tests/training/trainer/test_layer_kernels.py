@@ -15,8 +15,9 @@ from sift_onnx import training
 from sift_onnx.errors import UsageError
 from sift_onnx.records.train import Kernels, LayerKernels
 from sift_onnx.training import sparse
-from sift_onnx.training.trainer import layer_kernels, loop, train_file
-from sift_onnx.training.trainer.layer_kernels import choose_kernels, kernels_summary
+from sift_onnx.training.trainer import train_file
+from sift_onnx.training.trainer.kernels import layer_kernels, masked_layers
+from sift_onnx.training.trainer.kernels.layer_kernels import choose_kernels, kernels_summary
 from sift_onnx.training.trainer.process_group import Ranks
 
 MASKED = ["body.weight", "head.weight"]
@@ -111,7 +112,7 @@ def test_an_estimate_that_fails_is_a_warning(folder: Path, stand_in: StandIn, mo
     def failing(*args: Any) -> float:
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr(loop, "seconds_of_dense_original", failing)
+    monkeypatch.setattr(masked_layers, "seconds_of_dense_original", failing)
     document, events = train(folder, "o.onnx")
     assert document["original_examples_per_second_estimate"] is None
     texts = [event["text"] for event in events if event["event"] == "warning"]

@@ -64,7 +64,7 @@ def test_settings_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], messa
         ({"x": np.where(X > 2, np.nan, X)}, "not finite"),
         ({"target": Y[:50]}, "has to count 64 examples"),
         ({"target": Y.astype(np.float32)}, "needs integer targets"),
-        ({"target": np.where(np.arange(64) == 63, 4, Y)}, "has the target 4, the model tells 4 classes apart"),
+        ({"target": np.where(np.arange(64) == 63, 4, Y)}, "has the target 4; the model has 4 classes, 0 to 3"),
         ({"val_target": np.full(40, -1)}, "has the target -1"),
         ({"target": np.stack([Y, Y], 1)}, "the data has [16, 2]"),
         ({"label": Y}, "what is 'label'?"),
@@ -113,7 +113,7 @@ def names(): return {"trein": []}
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none", "int is no iterable of batches"),
+        ("none", "int is not an iterable of batches"),
         ("fails", "the function fails: OSError: no network"),
         ("empty", "has no batches"),
         ("parts", "a batch has 3 parts; the model wants x, and then the target"),

@@ -15,7 +15,7 @@ from training.trainer.cases import arrays, classifier, examples, settings
 import sift_onnx
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.training.trainer import train_file
-from sift_onnx.training.trainer.checkpoint import load_checkpoint, model_identity
+from sift_onnx.training.trainer.state.checkpoint import load_checkpoint, model_identity
 
 DYNAMIC = {"update": {"freq": 3}, "param_filter": "*.weight"}
 ALGORITHMS: dict[str, Any] = {
@@ -150,7 +150,7 @@ def test_what_is_no_checkpoint_is_refused(run: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="is damaged"):
             resume(tmp_path / "c")
     torch.save({"version": 1, "x": Killed()}, path)
-    with pytest.raises(UsageError, match="is no checkpoint"):
+    with pytest.raises(UsageError, match="is not a checkpoint"):
         resume(tmp_path / "c")
     torch.save([1], path)
     with pytest.raises(UsageError, match="of this version"):

@@ -14,7 +14,7 @@ import sift_onnx
 from sift_onnx.models import ARCHITECTURES, export
 from sift_onnx.models.registry import example_inputs
 from sift_onnx.training.trainer import TrainingSettings, train_file
-from sift_onnx.training.trainer.checkpoint import load_checkpoint, newest_checkpoint
+from sift_onnx.training.trainer.state.checkpoint import load_checkpoint, newest_checkpoint
 
 CLASSES, STEPS = 10, 9
 WIDTHS = {"resnet18-cifar": 0.125, "mobilenetv2-cifar": 0.25, "bert-small": 0.125, "gpt3-small": 0.125}

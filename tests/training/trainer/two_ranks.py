@@ -24,10 +24,10 @@ from sift_onnx.model import Model
 from sift_onnx.training.sparse.distributed import mask_digest
 from sift_onnx.training.trainer import TrainingSettings, parallelism, train_file
 from sift_onnx.training.trainer.batch import input_specs
-from sift_onnx.training.trainer.checkpoint import checkpoints_in, load_checkpoint
 from sift_onnx.training.trainer.data import load_data
 from sift_onnx.training.trainer.loop import Trainer
 from sift_onnx.training.trainer.process_group import Ranks, joined_ranks
+from sift_onnx.training.trainer.state.checkpoint import checkpoints_in, load_checkpoint
 
 DYNAMIC = {"update": {"freq": 10, "stop": 150}, "param_filter": "*.weight"}
 ALGORITHMS: dict[str, Any] = {

@@ -23,25 +23,31 @@ std::size_t memory_of_machine() {
 
 }  // namespace
 
+bool AddressRange::reserve(std::size_t bytes) {
+  void* const pages =
+      mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) return false;
+  mapped_ = pages;
+  mapped_size_ = bytes + kHugePage;
+  const std::size_t ahead = -reinterpret_cast<std::uintptr_t>(pages) % kHugePage;
+  begin_ = static_cast<char*>(pages) + ahead;
+  size_ = bytes;
+#if defined(__linux__)
+  // A tile reads a few cache lines of each channel, and channels of large images lie pages apart: with small pages,
+  // nearly each of them is looked up in memory first.
+  madvise(begin_, size_, MADV_HUGEPAGE);
+#endif
+  return true;
+}
+
 AddressRange::AddressRange() {
   // A limit on addresses, or a system that counts them as memory, may allow for less.
   for (std::size_t size = std::bit_ceil(memory_of_machine()); size >= kLeast; size /= 2) {
-    void* const pages =
-        mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pages == MAP_FAILED) continue;
-    mapped_ = pages;
-    mapped_size_ = size + kHugePage;
-    const std::size_t ahead = -reinterpret_cast<std::uintptr_t>(pages) % kHugePage;
-    begin_ = static_cast<char*>(pages) + ahead;
-    size_ = size;
-#if defined(__linux__)
-    // A tile reads a few cache lines of each channel, and channels of large images lie pages apart: with small pages,
-    // nearly each of them is looked up in memory first.
-    madvise(begin_, size_, MADV_HUGEPAGE);
-#endif
-    return;
+    if (reserve(size)) return;
   }
 }
+
+AddressRange::AddressRange(std::size_t bytes) { reserve(bytes); }
 
 AddressRange::~AddressRange() {
   if (mapped_ != nullptr) munmap(mapped_, mapped_size_);
@@ -56,7 +62,9 @@ std::size_t AddressRange::drop(std::size_t from, std::size_t to) const {
 
 #else
 
+bool AddressRange::reserve(std::size_t) { return false; }
 AddressRange::AddressRange() = default;
+AddressRange::AddressRange(std::size_t) {}
 AddressRange::~AddressRange() = default;
 std::size_t AddressRange::drop(std::size_t, std::size_t) const { return 0; }
 

@@ -24,14 +24,14 @@ class AlignedBuffer {
 
  private:
   static constexpr std::size_t kPage = 4096;
-  // A tile reads a few cache lines of each channel, and channels of large images lie pages apart: with small pages,
-  // nearly each of them is looked up in memory first.
+  // A tile reads a few cache lines of each channel, and channels of large images are pages apart. With small pages,
+  // nearly every read would miss the TLB.
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   static constexpr std::size_t kHugeFrom = 2 * kHugePage;
   static constexpr std::size_t kMappedFrom = std::size_t{128} << 10;
 
   struct Free {
-    std::size_t mapped = 0;  // bytes of a mapping of its own; 0: the allocator's
+    std::size_t mapped = 0;  // bytes of its own mapping; 0: from the allocator
 
     void operator()(float* memory) const {
 #if defined(__linux__)
@@ -51,8 +51,8 @@ class AlignedBuffer {
     const std::size_t bytes = (least + page - 1) / page * page;
 #if defined(__linux__)
     if (bytes >= kMappedFrom && page == kPage) {
-      // Requests that are a little longer each time keep the pages that they have: to get and clear new ones takes
-      // longer than the request is longer.
+      // If each request is a little longer, the buffer keeps its pages, because getting and clearing new ones would
+      // take longer than the additional work.
       const std::size_t mapped = memory_.get_deleter().mapped;
       if (mapped == 0) {
         capacity_ = 0;
@@ -72,7 +72,7 @@ class AlignedBuffer {
     memory_ = Memory(static_cast<float*>(std::aligned_alloc(page, bytes)), Free{});
     if (!memory_) throw std::bad_alloc();
 #if defined(__linux__)
-    // A hint: where the system has no large pages, it provides small ones.
+    // Only a hint: without large pages, the system provides small ones.
     if (page == kHugePage) madvise(memory_.get(), bytes, MADV_HUGEPAGE);
 #endif
     capacity_ = bytes / sizeof(float);

@@ -12,7 +12,7 @@ struct ConvGeometry {
   std::int64_t stride_w = 1;
   std::int64_t dilation_h = 1;
   std::int64_t dilation_w = 1;
-  std::int64_t pad_top = 0;  // pixels of zeros; negative: pixels of the input that are left out
+  std::int64_t pad_top = 0;  // pixels of zeros; if negative, pixels of the input that are skipped
   std::int64_t pad_left = 0;
   std::int64_t pad_bottom = 0;
   std::int64_t pad_right = 0;
@@ -20,10 +20,11 @@ struct ConvGeometry {
 
   std::int64_t output_h(std::int64_t h) const;
   std::int64_t output_w(std::int64_t w) const;
-  // Of pooling with ceil_mode: the last window may hang over the end, but must begin inside the input or its left pad.
+  // With ceil_mode of pooling, the last window may extend beyond the end, but must begin inside the input or its left
+  // pad.
   std::int64_t ceiled_h(std::int64_t h) const;
   std::int64_t ceiled_w(std::int64_t w) const;
-  // A 1x1 convolution without stride or padding does not see rows: its image is one row of h * w pixels.
+  // Whether rows do not matter: a 1x1 convolution without stride or padding sees an image as one row of h * w pixels.
   bool is_pointwise() const;
 };
 

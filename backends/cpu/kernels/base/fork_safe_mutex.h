@@ -1,4 +1,4 @@
-// Locks in a process that forks: a child has the memory of its parent, and of its threads only the one that forked.
+// Locks in a process that forks. A child has the memory of its parent, but only the thread that forked.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace sift::cpu {
 
-// A mutex that no fork catches locked: fork waits until no thread holds any of them, so that a child finds all of them
-// free, and what they guard consistent.
+// A mutex that is never locked in a fork: fork waits until no thread holds any of these mutexes. A child therefore
+// finds them free, and the data that they guard consistent.
 class ForkSafeMutex {
  public:
   void lock();
@@ -17,8 +17,8 @@ class ForkSafeMutex {
   std::mutex mutex_;
 };
 
-// Forks between the process that loaded this code and this one. Threads that were started at another depth are not
-// threads of this process.
+// The number of forks between the process that loaded this code and this one. Threads that were started at another
+// depth are not threads of this process.
 std::uint64_t fork_depth();
 
 }  // namespace sift::cpu

@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace sift::isa {
@@ -89,6 +91,23 @@ X86Registers read_registers() {
 }
 #endif
 
+#if defined(__aarch64__)
+// Linux, Documentation/arch/arm64/elf_hwcaps.rst. Headers of older systems lack the second name.
+constexpr unsigned long kHasDotProduct = 1UL << 20;  // of AT_HWCAP
+constexpr unsigned long kHasI8mm = 1UL << 13;        // of AT_HWCAP2
+
+std::vector<std::string> aarch64_features() {
+  std::vector<std::string> names{"neon"};  // part of the architecture's baseline
+#if defined(__linux__)
+  if ((getauxval(AT_HWCAP) & kHasDotProduct) != 0) names.emplace_back("asimddp");
+  if ((getauxval(AT_HWCAP2) & kHasI8mm) != 0) names.emplace_back("i8mm");
+#elif defined(__APPLE__)
+  names.emplace_back("asimddp");  // of every processor that runs macOS
+#endif
+  return names;
+}
+#endif
+
 // Requirements are exactly the feature flags that the kernels of each instruction set are compiled with.
 std::vector<std::string> supported(const std::vector<Requirement>& requirements,
                                    const std::vector<std::string>& features) {
@@ -122,7 +141,7 @@ std::vector<std::string> cpu_features() {
 #if defined(__x86_64__)
   return decode_x86(read_registers());
 #elif defined(__aarch64__)
-  return {"neon"};  // part of the architecture's baseline
+  return aarch64_features();
 #else
   return {};
 #endif
@@ -139,7 +158,10 @@ std::vector<std::string> int8_isas_of(const std::vector<std::string>& features) 
   return supported(
       {{"avx512_vnni", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx2", "fma", "f16c"}},
        {"avx_vnni", {"avx2", "fma", "f16c", "avx_vnni"}},
-       {"avx2_madd", {"avx2", "fma", "f16c"}}},
+       {"avx2_madd", {"avx2", "fma", "f16c"}},
+       {"neon_i8mm", {"neon", "asimddp", "i8mm"}},
+       {"neon_dot", {"neon", "asimddp"}},
+       {"neon_mull", {"neon"}}},
       features);
 }
 

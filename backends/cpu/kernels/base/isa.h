@@ -1,4 +1,4 @@
-// Which instruction sets the kernels may use on the machine that runs them.
+// The instruction sets that kernels may use on this machine.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace sift::isa {
 
-// What CPUID and XGETBV say on x86-64. Zeros where the processor does not have the leaf.
+// The results of CPUID and XGETBV on x86-64; zeros for leaves that the processor does not have.
 struct X86Registers {
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
@@ -17,18 +17,18 @@ struct X86Registers {
   std::uint64_t xcr0 = 0;  // register state that the operating system saves; read only if OSXSAVE is set
 };
 
-// Names of the usable features, as Linux spells them in /proc/cpuinfo. A vector feature whose registers the operating
-// system does not save is not usable, and left out.
+// Names of the usable features, as Linux spells them in /proc/cpuinfo. A vector feature is not usable if the operating
+// system does not save its registers.
 std::vector<std::string> decode_x86(const X86Registers& registers);
 
-// Names of the usable features of this machine; on aarch64 "neon".
+// Names of the usable features of this machine; on aarch64 "neon", and what the system says of "asimddp" and "i8mm".
 std::vector<std::string> cpu_features();
 
-// The instruction sets that kernels are built for and that `features` suffices to run, best first; "portable" is last.
+// The instruction sets that kernels are built for and that can run with `features`, best first; "portable" is last.
 std::vector<std::string> isas_of(const std::vector<std::string>& features);
 
 // The same for the kernels of int8, whose sets are named after how they multiply: "avx512_vnni", "avx_vnni",
-// "avx2_madd" and "portable".
+// "avx2_madd", "neon_i8mm", "neon_dot", "neon_mull" and "portable".
 std::vector<std::string> int8_isas_of(const std::vector<std::string>& features);
 
 }  // namespace sift::isa

@@ -1,11 +1,11 @@
-// Keys and values of the tokens before, as a decoder's inputs and outputs have them.
+// Keys and values of earlier tokens, in the layout of a decoder's inputs and outputs.
 #pragma once
 
 #include <cstdint>
 
 namespace sift::cpu {
 
-// [sequences][heads][tokens][depth], of which tokens and depth lie one after the other; strides in floats.
+// [sequences][heads][tokens][depth], with contiguous tokens and depth; strides are in floats.
 template <typename Float>
 struct CachePlace {
   Float* data = nullptr;
@@ -17,9 +17,9 @@ struct CachePlace {
   }
 };
 
-// What belongs to one run of an operator that takes a cache: sizes that grow from token to token are not part of the
-// operator. `keys` and `values` may lie where the past ones do; then nothing but the new tokens is written. They are
-// not there where a cache is only read, as that of another text is.
+// The arguments of one run of an operator with a cache; sizes that grow from token to token are not part of the
+// operator. `keys` and `values` may be the memory of the past ones, and only the new tokens are written then. They are
+// null if the cache is only read, as in cross-attention.
 struct KeyValueCache {
   CachePlace<const float> past_keys;
   CachePlace<const float> past_values;
@@ -32,9 +32,9 @@ struct KeyValueCache {
   std::int64_t past = 0;   // tokens of the past
   std::int64_t total = 0;  // tokens that keys and values have room for
 
-  // Tokens of each sequence's past, where they differ; null: all of them.
+  // Number of past tokens of each sequence, if they differ; null: `past`.
   const std::int64_t* past_of = nullptr;
-  // Tokens of each sequence that count; null: those of its past, and the new ones.
+  // Number of tokens of each sequence that are attended to; null: its past and new tokens.
   const std::int64_t* ends_of = nullptr;
   // Added to the scores of (sequences, heads, new tokens, total); null: nothing. Each size is that of the scores or 1.
   const float* mask = nullptr;

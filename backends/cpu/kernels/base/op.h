@@ -1,14 +1,15 @@
-// What an executor sees of the kernels: operators on tensors in a few layouts. Two are of floats:
+// The interface of kernels to an executor: operators on tensors in a few layouts. Two layouts hold floats:
 //
 //   nchw      [n][c][h][w]               a kernel's lanes are 16 pixels of one image
 //   nchw_n16  [ceil(n/16)][c][h][w][16]  NCHWn16: a kernel's lanes are 16 images; lanes past n hold finite values
 //
-// and three of bytes, which are counted in words of four, as large as a float, and passed as pointers to floats:
+// Three layouts hold bytes. They are counted in words of four bytes, the size of a float, and passed as pointers to
+// floats:
 //
-//   bytes     [n][c][h][w]                         as files have it; the last word may end past the last byte
+//   bytes     [n][c][h][w]                         as in files; the last word may extend past the last byte
 //   quads     [ceil(n h w / 16)][ceil(c / 4)][16][4]  u8: lanes are 16 positions of all images, each four channels;
 //                                                  lanes and channels past the last hold any value
-//   dynamic_quads  16 words and quads              the first words are DynamicScale: what a run has found
+//   dynamic_quads  16 words and quads              the first words are a DynamicScale that a run has found
 //
 // A matrix [m][k] is the tensor n=m, c=k, h=w=1: in NCHWn16 its lanes are 16 rows (tokens).
 //
@@ -36,10 +37,11 @@ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1
 
 enum class Layout : std::uint8_t { nchw, nchw_n16, bytes, quads, dynamic_quads };
 
-// Whether tensors in it are aligned to 64 bytes. In the others, one may begin at any channel of another.
+// Whether tensors in this layout are aligned to 64 bytes. In other layouts, a tensor may begin at any channel of
+// another.
 inline bool is_aligned_layout(Layout layout) { return layout != Layout::nchw && layout != Layout::bytes; }
 
-// Words in front of quads whose scale and zero point are found in the run.
+// Words in front of dynamic quads.
 inline constexpr std::int64_t kDynamicWords = 16;
 
 struct Shape {
@@ -51,18 +53,18 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-// More floats than any tensor has, and few enough for arithmetic with their bytes.
+// More floats than any tensor has, but few enough for arithmetic with their bytes.
 inline constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
 
-// Floats, or words of four bytes, that a tensor of this shape takes in `layout`; throws std::invalid_argument where
-// there is no such tensor, so that a shape whose product runs over does not pass for a small one.
+// Floats, or words of four bytes, that a tensor of this shape takes in `layout`; throws std::invalid_argument if
+// there is no such tensor, so that a shape whose product overflows is not taken for a small one.
 inline std::int64_t element_count(const Shape& shape, Layout layout) {
   std::int64_t room = kMostElements;
   for (const std::int64_t size : {shape.n, shape.c, shape.h, shape.w}) {
     if (size < 0 || size > room) {
       throw std::invalid_argument("shape: a size is negative, or there are too many elements");
     }
-    if (size > 0) room /= size;  // an empty tensor is not a way around it
+    if (size > 0) room /= size;  // empty tensors are checked as well
   }
   const std::int64_t pixels = shape.h * shape.w;
   const std::int64_t quads = ceil_div(shape.n * pixels, kLanes) * kLanes * ceil_div(shape.c, 4);
@@ -76,9 +78,9 @@ inline std::int64_t element_count(const Shape& shape, Layout layout) {
   return shape.n * shape.c * pixels;
 }
 
-// Operands besides the input; null where an operator has none.
+// Operands in addition to the input; null if the operator does not take them.
 struct Others {
-  // One alone is the second: Others{} and a pointer both pass for it.
+  // Implicit, so that Others{} and a single pointer can be passed.
   Others(const float* second = nullptr, const float* third = nullptr, const float* mask = nullptr)  // NOLINT
       : second(second), third(third), mask(mask) {}
 
@@ -98,10 +100,10 @@ struct OtherSizes {
 
 class Op;
 
-// The most operators that run together. More gained nothing, and few inputs have more readers.
+// The maximum number of operators that run together. More gain nothing, and few inputs have more readers.
 inline constexpr std::size_t kMostSharedRuns = 4;
 
-// What one of several operators on the same input does with it.
+// One of several operators that run on the same input.
 struct SharedRun {
   const Op* op;
   const float* second;
@@ -118,35 +120,34 @@ class Op {
   // The shape of the output; throws std::invalid_argument if the operator does not take `in`.
   virtual Shape output_shape(const Shape& in) const = 0;
 
-  // Of input, output and other operands where their layout is one of floats.
+  // The type of floats in input, output and other operands.
   virtual DType dtype() const { return DType::float32; }
 
   virtual Layout input_layout() const = 0;
   virtual Layout output_layout() const { return input_layout(); }
 
-  // Bytes of packed weights and biases that this operator holds; those it shares with others are not among them.
+  // Bytes of packed weights and biases that this operator holds alone.
   virtual std::int64_t weight_bytes() const { return 0; }
 
-  // For an input of shape `in`, which the operator takes. Most have one other operand, of the output's shape.
+  // The sizes of other operands for an input of shape `in`. Most operators have one, of the output's shape.
   virtual OtherSizes other_sizes(const Shape& in) const {
     return {.second = element_count(output_shape(in), output_layout())};
   }
 
-  // `out` may be `others.second` where that is as large, whatever its shape; it may be `in` only where the operator is
-  // elementwise.
+  // `out` may be `others.second` if both have the same size. It may be `in` only if the operator is elementwise.
   virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const = 0;
 
-  // Whether `other` may run together with this operator, on the same input: what both make of it is made once, and
-  // threads wait for each other once.
+  // Whether `other` may run together with this operator on the same input. The input is then prepared once, and threads
+  // are joined once.
   virtual bool shares_input(const Op&) const { return false; }
-  // Runs up to kMostSharedRuns operators that share the input of this one, which is the first of them. An output may be
-  // the second operand of the same run, and nothing else that is read or written.
+  // Runs up to kMostSharedRuns operators on one input; this operator is the first of them. An output may overlap the
+  // second operand of the same run, and nothing else.
   virtual void run_shared(ThreadPool& pool, const Shape& shape, const float* in,
                           std::span<const SharedRun> runs) const {
     for (const SharedRun& each : runs) each.op->run(pool, shape, in, each.second, each.out);
   }
 
-  // Whether each run has a cache, which comes with `run_with_cache`.
+  // Whether each run needs a cache, as an argument of `run_with_cache`.
   virtual bool takes_cache() const { return false; }
   virtual void run_with_cache(ThreadPool&, const Shape&, const float*, const Others&, const KeyValueCache&,
                               float*) const {

@@ -1,6 +1,6 @@
-// Memory for weights. It goes back to the system when it is freed: what threads other than the first one free most
-// often stays with the allocator, and weights are read on several threads to be given up soon. Many of them have large
-// pages, where the system provides them.
+// Memory for weights, which is returned to the system when it is freed. Memory that threads other than the first one
+// free usually stays with the allocator, and weights are read on several threads and released soon. Large arrays use
+// large pages if the system provides them.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,7 @@ struct PageAllocator {
   bool operator==(const PageAllocator&) const = default;
 
  private:
-  static constexpr std::size_t kPages = std::size_t{256} << 10;  // as much as is worth a call to the system
+  static constexpr std::size_t kPages = std::size_t{256} << 10;  // from this size on, a system call is worth it
   static constexpr std::size_t kHuge = std::size_t{4} << 20;     // two large pages
 };
 

@@ -1,5 +1,5 @@
-// Prefetches memory bit by bit, so that it is in the second-level cache when it is needed: made all at once, the
-// requests would fill the queues and wait like the reads themselves.
+// Prefetches memory in portions, so that it is in the second-level cache when it is needed. If all requests were made
+// at once, they would fill the queues and wait like the reads themselves.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace sift::cpu {
 
 inline void prefetch_line(std::uintptr_t address) { __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2); }
 
-// The same places in each of a number of channels. They may lie outside the tensor: prefetching them does nothing.
+// The same offsets in each of a number of channels. Offsets outside the tensor have no effect.
 class Prefetcher {
  public:
   Prefetcher() = default;
@@ -22,7 +22,7 @@ class Prefetcher {
         stride_(static_cast<std::uintptr_t>(stride) * sizeof(float)),
         left_(channels * static_cast<std::int64_t>(places.size())) {}
 
-  // Places that are left.
+  // The number of offsets that are left.
   std::int64_t left() const { return left_; }
 
   void step(std::int64_t count) {

@@ -3,10 +3,10 @@
 
 namespace sift::cpu {
 
-// Processors that the calling thread may run on. Quotas of processor time are counted elsewhere.
+// The number of processors that the calling thread may run on, without regard to quotas of processor time.
 int allowed_processors();
 
-// The one that this thread runs on; -1 where the system does not say.
+// The processor that this thread runs on; -1 if the system does not tell.
 int current_processor();
 
 // Migrates this thread from that processor to another that it may run on, if there is one. Its affinity stays the same.

@@ -1,4 +1,4 @@
-// How fast memory is read: a plain loop, beside which kernels are measured that wait for their weights.
+// A plain loop that reads memory: the reference for kernels that wait for their weights.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace sift::cpu {
 
 class ThreadPool;
 
-// Reads all of `memory` once, on all threads. What it returns depends on every word.
+// Reads all of `memory` once, on all threads. The result depends on every word.
 std::uint64_t read_all(ThreadPool& pool, std::span<const std::uint64_t> memory);
 
 }  // namespace sift::cpu

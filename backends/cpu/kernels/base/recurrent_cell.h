@@ -1,4 +1,4 @@
-// Recurrent layers, as ONNX orders their gates.
+// The cells of recurrent layers, with gates in the order of ONNX.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 namespace sift::cpu {
 
 //   lstm        gates i, o, f, g: c = f c + i g, h = o tanh(c)
-//   gru         gates z, r, n; linear_before_reset = 0: the product of n is one with r h
-//   gru_linear  the same with linear_before_reset = 1: r scales the product of n with h
+//   gru         gates z, r, n; linear_before_reset = 0: the product of gate n is with r h
+//   gru_linear  the same with linear_before_reset = 1: r scales the product of gate n with h
 //   tanh, relu  one gate: h is its activation
 enum class RecurrentCell : std::uint8_t { lstm, gru, gru_linear, tanh, relu };
 

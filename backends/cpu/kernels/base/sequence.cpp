@@ -41,6 +41,12 @@ Workspace::Loan Workspace::borrow() {
   return {*this, std::move(buffer)};
 }
 
+void Workspace::release_idle() {
+  std::vector<std::unique_ptr<AlignedBuffer>> idle;
+  const std::lock_guard lock(mutex_);
+  idle.swap(free_);
+}
+
 Workspace::Loan::~Loan() {
   const std::lock_guard lock(owner_.mutex_);
   owner_.free_.push_back(std::move(buffer_));

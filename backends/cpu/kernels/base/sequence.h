@@ -1,4 +1,4 @@
-// Operators one after the other, with their buffers: what runs between two calls from Python.
+// A sequence of operators with their buffers, which runs as one call from Python.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace sift::cpu {
 
 class ThreadPool;
 
-// Scratch memory that sequences borrow while they run: as many buffers as there are runs at the same time.
+// Scratch memory that sequences borrow while they run; there are as many buffers as concurrent runs.
 class Workspace {
  public:
   class Loan {
@@ -32,13 +32,15 @@ class Workspace {
   };
 
   Loan borrow();
+  // Frees what is not lent.
+  void release_idle();
 
  private:
   ForkSafeMutex mutex_;
   std::vector<std::unique_ptr<AlignedBuffer>> free_;
 };
 
-// Where a tensor lies: in the scratch memory, or in an array of the caller.
+// The location of a tensor: in scratch memory, or in an array of the caller.
 struct Place {
   static constexpr std::int64_t kNowhere = -2;
   static constexpr std::int64_t kScratch = -1;
@@ -59,25 +61,26 @@ struct SequenceStep {
 
 class Sequence {
  public:
-  // `array_sizes`: floats that each of the caller's arrays must have. Throws std::invalid_argument for a tensor that
-  // does not fit in its place.
+  // `array_sizes`: the floats that each of the caller's arrays must have. Throws std::invalid_argument for a tensor
+  // that does not fit at its location.
   Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, std::vector<std::int64_t> array_sizes);
 
-  // The same for matrices of another number of rows, where all tensors are matrices of as many rows: in scratch memory
-  // in NCHWn16, or all of one of the caller's arrays, which have `array_sizes` floats then. Operators that depend on
-  // the number are replaced: step and operator. Throws std::invalid_argument for a sequence of other tensors.
+  // The same sequence for another number of rows. All tensors must be matrices with this number of rows, each in
+  // scratch memory in NCHWn16 or a whole array of the caller. The caller's arrays then have `array_sizes` floats.
+  // Operators that depend on the number of rows are replaced, given as step and operator. Throws std::invalid_argument
+  // for other tensors.
   Sequence resized(std::int64_t rows, std::span<const std::pair<std::size_t, std::shared_ptr<const Op>>> replaced,
                    std::vector<std::int64_t> array_sizes) const;
 
   std::span<const SequenceStep> steps() const { return steps_; }
   std::span<const std::int64_t> array_sizes() const { return array_sizes_; }
   std::int64_t scratch_size() const { return scratch_size_; }
-  // Whether a step's output lies in the caller's array of this number; the others are only read.
+  // Whether a step writes to the caller's array of this number; other arrays are only read.
   bool writes(std::size_t array) const { return writes_[array]; }
 
-  // `arrays` are the caller's, of at least `array_sizes()` floats. Throws std::invalid_argument, before anything is
-  // run, where a tensor in NCHWn16 would not be aligned to 64 bytes in one of them. `seconds`, if not empty, has one
-  // element per step, to which the step's time is added. `caches` has one for each step that takes a cache, in order.
+  // `arrays` are the caller's, with at least `array_sizes()` floats. Throws std::invalid_argument before anything runs
+  // if a tensor in NCHWn16 would not be aligned to 64 bytes in one of them. If `seconds` is not empty, it has one
+  // element per step, to which the step's time is added. `caches` has one element for each step with a cache, in order.
   void run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds,
            std::span<const KeyValueCache> caches = {}) const;
 
@@ -92,7 +95,7 @@ class Sequence {
   std::size_t cache_count_ = 0;  // steps whose operators take a cache
   std::vector<std::int64_t> array_sizes_;
   std::vector<bool> writes_;           // by array
-  std::vector<std::size_t> together_;  // by step: how many run together from this one on
+  std::vector<std::size_t> together_;  // by step: number of steps that run together from this one on
   std::vector<Place> aligned_;         // in the caller's arrays
 };
 

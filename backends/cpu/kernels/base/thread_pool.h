@@ -1,4 +1,4 @@
-// Threads that wait for loops to share. Workers spin for a while after each loop, then sleep.
+// Threads that share loops. Workers spin for a while after each loop, then sleep.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace sift::cpu {
 
 class ThreadPool {
  public:
-  // `threads`, at least one, counts the calling one. Throws std::invalid_argument.
+  // `threads` includes the calling thread. Throws std::invalid_argument if it is below one.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -18,10 +18,10 @@ class ThreadPool {
 
   int threads() const;
 
-  // Calls body(i) once for each i in [0, count), and returns when all calls have. Neighbouring indices go to the same
-  // thread as far as the work is even. Several threads may call it at once: workers go from one loop to the next, and a
-  // caller whose loop no worker has time for does the work by itself. In a forked child, the first loop starts threads.
-  // An exception of one call is thrown here after the others have ended.
+  // Calls body(i) once for each i in [0, count), and returns when all calls have returned. If the work is even,
+  // neighbouring indices run on the same thread. Several threads may call it at once: workers go from one loop to the
+  // next, and a caller whose loop has no worker does the work itself. In a forked child, the first loop starts threads.
+  // If a call throws, the exception is rethrown here after the other calls have ended.
   template <typename Body>
   void parallel_for(std::int64_t count, const Body& body) {
     run(count, [](const void* context, std::int64_t index) { (*static_cast<const Body*>(context))(index); }, &body);

@@ -1,4 +1,4 @@
-// How the values of packed weights are stored, and what they are as floats.
+// The types of packed weights, and their conversion to floats.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,7 @@ constexpr std::size_t bytes_of(ValueType type) {
   return 1;
 }
 
-// Functions of an instruction set include this file as well: static, so that each has copies of its own.
+// Kernels of all instruction sets include this file. Functions are static, so that each set has its own copies.
 static inline float float_of_bfloat16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
@@ -28,7 +28,7 @@ static inline float float_of_bfloat16(std::uint16_t bits) {
 static inline float float_of_float16(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
   const std::uint32_t magnitude = bits & 0x7FFFU;
-  // The exponents' biases differ by 112; the product puts subnormal numbers right.
+  // The exponents' biases differ by 112; the multiplication corrects subnormal numbers.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
   const std::uint32_t special = magnitude >= 0x7C00U ? 0x7F800000U | magnitude << 13 : 0U;
   return std::bit_cast<float>(sign | (special != 0 ? special : std::bit_cast<std::uint32_t>(scaled)));

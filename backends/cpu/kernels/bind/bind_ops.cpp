@@ -24,7 +24,7 @@
 #include "ops/rearrange.h"
 #include "ops/reorder.h"
 #include "ops/rotate.h"
-#include "ops/window_op.h"
+#include "ops/windows/window_op.h"
 
 namespace sift::cpu {
 namespace {

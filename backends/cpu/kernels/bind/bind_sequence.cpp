@@ -214,9 +214,13 @@ void bind_sequence(nb::module_& module) {
   nb::class_<ArrayPool>(module, "ArrayPool", "Arrays whose memory is used again when they are gone.")
       .def(nb::init<>())
       .def("empty", &empty_array, "sizes"_a, nb::rv_policy::reference, "A new array of float32, of any values.")
-      .def_prop_ro("idle", &ArrayPool::idle, "Floats that no array uses.");
+      .def_prop_ro("idle", &ArrayPool::idle, "Floats that no array uses.")
+      .def("release_idle", &ArrayPool::release_idle, nb::call_guard<Unlocked>(),
+           "Give memory behind the last array that is in use back to the system.");
 
-  nb::class_<Workspace>(module, "Workspace", "Scratch memory that sequences borrow while they run.").def(nb::init<>());
+  nb::class_<Workspace>(module, "Workspace", "Scratch memory that sequences borrow while they run.")
+      .def(nb::init<>())
+      .def("release_idle", &Workspace::release_idle, nb::call_guard<Unlocked>(), "Free what no sequence has borrowed.");
 
   nb::class_<Sequence>(module, "Sequence", "Operators one after the other, with their buffers.")
       .def(nb::new_(&make_sequence), "steps"_a, "scratch_size"_a, "array_sizes"_a,

@@ -8,7 +8,7 @@
 #include "base/thread_pool.h"
 #include "bind/binding_types.h"
 #include "bind/bindings.h"
-#include "train/weight_gradient.h"
+#include "train/weight_gradient/weight_gradient.h"
 
 namespace sift::cpu {
 

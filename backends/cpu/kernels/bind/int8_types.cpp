@@ -19,7 +19,7 @@ const Int8Kernels& int8_kernels_of(const std::string& isa) {
   const auto may_be = [&](const std::string& name) {
     if (isa.empty() || isa == "avx512") return true;
     if (isa == "avx2") return name != "avx512_vnni";
-    if (isa == "neon") return name == "portable";
+    if (isa == "neon") return name.starts_with("neon_");
     return name == isa;
   };
   const auto best = std::ranges::find_if(supported, may_be);

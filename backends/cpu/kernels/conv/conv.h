@@ -25,14 +25,14 @@ struct ConvOptions {
   std::optional<WeightForm> form;  // csr, csr_pairs, dense or code; none: by density
   Microarchitecture microarchitecture = detected_microarchitecture();  // that tiles are chosen for
   DType dtype = DType::float32;
-  // Weights that change: the values of the SparseWeights are then places in these. Null: they are the weights.
+  // For weights that change: the values of the SparseWeights are indices into these. Null: they are the weights.
   std::shared_ptr<const ChangingValues> values = nullptr;
 };
 
-// A call of a convolution that differs from that of an operator.
+// The arguments of a run that can replace the operator's own bias and output tensor.
 struct ConvCall {
   const float* in = nullptr;
-  const float* residual = nullptr;  // null: none; where the output is
+  const float* residual = nullptr;  // laid out like the output; null: none
   const float* bias = nullptr;      // one value per row; null: that of the operator
   float* out = nullptr;
   const OutputGrid* grid = nullptr;  // where outputs go; null: they are a tensor
@@ -42,9 +42,9 @@ struct ConvPacking;
 
 // y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
 //
-// The weights are packed when an input shape first comes whose form has not been packed: generated code suits all
-// shapes, the other forms a tiling, which depends on the height, the width, and, where images are small, on how many
-// there are.
+// The weights are packed when the first input shape arrives that needs another packing. Generated code suits all
+// shapes. Other forms suit a tiling, which depends on the height, the width and, for small images, the number of
+// images.
 class Conv final : public Op {
  public:
   // `weights` may be shared between the plans of both layouts. `bias` is empty or has one value per row. Throws
@@ -62,15 +62,15 @@ class Conv final : public Op {
 
   std::int64_t weight_bytes() const override;
 
-  // How often weights have been packed so far: once per form that its shapes were run in, if all are kept.
+  // How often weights have been packed so far: once per form in use, as long as no packing is dropped.
   std::int64_t times_packed() const;
 
-  // Packs for inputs of this shape and this many threads now instead of in the first run.
+  // Packs now, and not in the first run, for inputs of this shape and this many threads.
   void prepare(const Shape& shape, int threads) const;
 
-  // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero in addition to 6
-  // packed. A shape that needs another packing is packed from one that is there, which takes about twice as long.
-  // False, and nothing given up, before anything is packed.
+  // Releases this operator's reference to the SparseWeights that it was made from: 8 bytes per non-zero, in addition to
+  // the 6 of a packing. Later packings are made from an existing one, which takes about twice as long. Returns false
+  // and releases nothing if nothing is packed yet.
   bool release_source() const;
 
   // The weights; from a packed form if the source was released.
@@ -99,7 +99,7 @@ class Conv final : public Op {
   std::shared_ptr<const Plan> make_plan(const Shape& shape, int threads, const OutputGrid* grid, bool may_generate,
                                         ThreadPool* pool) const;
   std::shared_ptr<const SparseWeights> locked_source() const;
-  // Of all plans, the latest first. `drop_packings` leaves those that fit into what packings may take, and their plans.
+  // The packings of all plans, the latest first. `drop_packings` drops the oldest beyond the limit, with their plans.
   std::vector<std::shared_ptr<const ConvPacking>> packings() const;
   void drop_packings() const;
 
@@ -108,16 +108,16 @@ class Conv final : public Op {
   double density_;
   std::vector<float> bias_;  // [groups][padded_rows]
   ConvOptions options_;
-  WeightForm form_;  // where no code is generated
+  WeightForm form_;  // if no code is generated
   bool may_generate_;
   const KernelTable& kernels_;
 
-  // Of a kernel too large for one panel: convolutions that are added up. Then nothing is planned here.
+  // If the kernel is too large for one panel: convolutions whose sum this is. Nothing else is planned then.
   std::vector<std::unique_ptr<Conv>> parts_;
 
   mutable ForkSafeMutex mutex_;
   mutable std::shared_ptr<const SparseWeights> weights_;      // null once released
-  mutable std::vector<std::shared_ptr<const Plan>> planned_;  // the latest last; several shapes may have one packing
+  mutable std::vector<std::shared_ptr<const Plan>> planned_;  // the latest last; plans may share a packing
   mutable std::int64_t packed_ = 0;
 };
 

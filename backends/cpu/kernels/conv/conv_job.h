@@ -1,4 +1,4 @@
-// What all tiles of one group of a convolution share.
+// The arguments that all tiles of one group of a convolution share.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ struct ConvJob {
   const float* bias;
   const Activation& activation;
   const ConvTensors& tensors;
-  bool in_place;  // operands are read where they are, see TilingProblem
+  bool in_place;  // operands are read from the input without a copy, see TilingProblem
   std::int64_t first_in_channel;
   std::int64_t first_out_channel;
-  std::int64_t row_count;  // output channels of the group; the chunk may go beyond, to a multiple of 4
-  std::int64_t band_rows;  // of each slice's order, if it has one
-  bool non_temporal;       // stores of outputs that the micro-kernel writes itself
+  std::int64_t row_count;  // output channels of the group; a chunk may extend beyond, to a multiple of 4
+  std::int64_t band_rows;  // rows of a band in which each slice sorts its rows
+  bool non_temporal;       // whether outputs that the micro-kernel writes itself use non-temporal stores
 };
 
 }  // namespace sift::cpu

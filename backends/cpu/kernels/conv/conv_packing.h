@@ -1,4 +1,4 @@
-// The weights of a convolution, packed for the tilings that are alike.
+// The weights of a convolution, packed for a tiling and for all that pack alike.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,25 @@
 namespace sift::cpu {
 
 struct ConvPacking {
-  // That it was made for.
+  // What it was made for.
   Tiling tiling;
   PanelShape panel;
   std::int64_t band_rows;
   std::vector<std::vector<PackedSlice>> groups;
   std::vector<double> band_costs;
 
-  // On the threads of `pool`, if there is one. Throws CodeMemoryError where the system gives no memory for code.
+  // Packs on the threads of `pool`, if there is one. Throws CodeMemoryError if the system refuses memory for code.
   ConvPacking(const SparseWeights& weights, const TilingProblem& problem, const Tiling& tiling, const PanelShape& panel,
               std::int64_t band_rows, ThreadPool* pool);
 
   std::int64_t bytes() const;
 
-  // What it was made from, for the problem that it was made for or one that is packed alike; values that change are
-  // their places again.
+  // The weights that it was made from, given a problem that packs alike. For weights that change, the values are
+  // indices again.
   SparseWeights unpack(const TilingProblem& problem) const;
 
-  // For weights that change: takes the values for their places, and fetches values if they are newer than those here.
+  // For weights that change: `keep_places` takes the packed values for indices, and `refresh` replaces them by the
+  // values at these indices if those are newer.
   void keep_places();
   void refresh(ThreadPool& pool, const ChangingValues& values);
 

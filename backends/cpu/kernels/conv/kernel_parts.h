@@ -1,5 +1,5 @@
-// Kernels of a convolution whose taps do not fit one panel, cut into rectangles that do: the convolution is the sum of
-// those with the parts.
+// Divides a kernel whose taps do not fit into one panel into rectangles that do. The convolution is the sum of the
+// convolutions with these parts.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct KernelPart {
   std::int64_t x_end;
 };
 
-// One part for all kernels but very large ones: from about 32 x 32 on.
+// The parts of a kernel: one, except for kernels from about 32 x 32 on.
 std::vector<KernelPart> kernel_parts(const ConvGeometry& geometry, Layout layout, DType dtype);
 
-// The convolution with one part, whose output has the whole one's size. Taps that are left out on a side take padding
-// with them, so that what remains of it may be negative.
+// The geometry of the convolution with one part. Its output has the size of the whole output. Taps that are left out on
+// a side reduce the padding there, which may become negative.
 ConvGeometry geometry_of_part(const ConvGeometry& geometry, const KernelPart& part);
 
 SparseWeights weights_of_part(const SparseWeights& weights, const ConvGeometry& geometry, const KernelPart& part);

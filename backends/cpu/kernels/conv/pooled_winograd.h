@@ -1,6 +1,5 @@
-// Winograd's convolution and the max pooling that follows it, in one operator: the beginning of image models. The
-// convolution's output, four times as large as the pooled one, is not stored: each tile's part of a pooled pixel goes
-// into the maximum there.
+// Winograd's convolution fused with the max pooling after it, as at the beginning of image models. The output of the
+// convolution, four times as large as the pooled output, is not stored: each tile updates the maxima of its windows.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 #include "base/conv_geometry.h"
 #include "base/op.h"
 #include "conv/winograd.h"
-#include "ops/window_op.h"
+#include "ops/windows/window_op.h"
 #include "simd/kernel_table.h"
 #include "weights/sparse_weights.h"
 
@@ -18,8 +17,8 @@ namespace sift::cpu {
 class PooledWinograd final : public Op {
  public:
   // `geometry` and `activation` are the convolution's, `window` and `ceil_mode` those of the pooling.
-  // `bias` is empty or has one value per row. Throws std::invalid_argument for what does not suit: see Winograd; the
-  // window is not dilated, and larger than its padding.
+  // `bias` is empty or has one value per row. Throws std::invalid_argument for a convolution that Winograd refuses, and
+  // for a window that is dilated or not larger than its padding.
   PooledWinograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry,
                  Activation activation, const ConvGeometry& window, bool ceil_mode, Layout layout,
                  const KernelTable& kernels);

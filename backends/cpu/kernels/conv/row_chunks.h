@@ -1,4 +1,4 @@
-// How output channels are shared out: chunks of about equal cost whose sums stay in a cache.
+// Divides output channels among threads: into chunks of about equal cost whose sums stay in a cache.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace sift::cpu {
 
-// What each band of rows costs, in operands: its non-zeros in every slice of every group, and a constant.
+// The cost of each band of rows, in operands: its non-zeros in all slices and groups, plus a constant.
 std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows,
                                std::int64_t band_rows);
 
-// Bounds of chunks of rows, whole bands of about equal cost: as few as keep a chunk's sums within `cache_bytes` and
-// the threads evenly loaded, since each chunk packs the panels again.
+// Bounds of chunks of rows, which are whole bands and cost about the same. There are as few chunks as keep the sums of
+// each within `cache_bytes` and the threads evenly loaded, because each chunk fills the panels again.
 std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows, std::int64_t band_rows,
                                        std::int64_t row_floats, std::int64_t tiles, int threads,
                                        std::int64_t cache_bytes);

@@ -1,4 +1,4 @@
-// Every n-th pixel of NCHW planes: a strided 1x1 convolution is the plain one of what it reads.
+// Every n-th pixel of NCHW planes: a strided 1x1 convolution equals a plain one on the pixels that it reads.
 #pragma once
 
 #include "base/op.h"

@@ -1,4 +1,4 @@
-// Where the sums of a convolution's tile go.
+// The destinations of the sums of a convolution's tile.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@ namespace sift::cpu {
 // are those of its columns.
 void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::vector<Scatter>& scatters);
 
-// How the micro-kernel can store a row's sums by itself, counted from the first scatter's place in the first row;
-// nothing where the tile needs an epilogue: for parts of blocks, uneven distances, activations other than bounds.
+// How the micro-kernel can store the sums of a row by itself, relative to the first scatter's position in the first
+// row. None if the tile needs an epilogue: for parts of blocks, uneven distances, or activations other than bounds.
 std::optional<DirectOutput> direct_output(const ConvJob& job, const std::vector<Scatter>& scatters, const float* out);
 
 }  // namespace sift::cpu

@@ -1,4 +1,4 @@
-// Which outputs the lanes of a tile hold.
+// The outputs that the lanes of a tile hold.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct ConvTensors {
   std::int64_t out_plane = 0;
 };
 
-// Pixels of a tensor in NCHWn16 that a convolution writes: every step-th from the first one on, along each axis.
+// The pixels of a tensor in NCHWn16 that a convolution writes: along each axis, every step-th from the first one on.
 struct OutputGrid {
   std::int64_t tensor_h = 0;
   std::int64_t tensor_w = 0;
@@ -39,7 +39,7 @@ struct OutputGrid {
   std::int64_t columns() const { return std::max<std::int64_t>(ceil_div(tensor_w - first_x, step_x), 0); }
 };
 
-// Where a tile lies, in blocks; one that wraps rows is only counted, in `col`.
+// The position of a tile, in blocks. Tiles that wrap rows are numbered in `col`.
 struct ConvTile {
   std::int64_t row = 0;
   std::int64_t col = 0;
@@ -64,18 +64,18 @@ struct Corner {
 };
 Corner corner_of(const ConvTensors& tensors, const TileShape& tile, const ConvTile& place);
 
-// Lanes, in a row of lanes of a block in the tile's first row, of adjacent outputs. The lanes of the blocks
-// below hold what lies below.
+// A run of lanes with adjacent outputs, in a row of lanes of a block in the tile's first row. The lanes of the blocks
+// below hold the outputs below.
 struct LaneRun {
   std::int64_t block;    // in a row of the tile's blocks
   Corner corner;         // the output in the run's first lane
   std::int64_t lane;     // the run's first, in its row of lanes
-  std::int64_t lanes;    // that read input
-  std::int64_t outputs;  // that are stored: not those only for rotating, or beyond the last; none if not positive
+  std::int64_t lanes;    // number of lanes that read input
+  std::int64_t outputs;  // number of outputs that are stored, without lanes that only serve rotation; none if <= 0
 };
 
-// Fills `runs` with those of the first `cols` columns of blocks, which may be more than the tile's: copies of the input
-// hold the blocks next to it.
+// Fills `runs` with the runs of the first `cols` columns of blocks. `cols` may exceed the tile's columns, because
+// copies of the input include the blocks next to the tile.
 void list_runs(const ConvTensors& tensors, const TileShape& tile, const ConvTile& place, std::int64_t cols,
                std::vector<LaneRun>& runs);
 

@@ -1,4 +1,4 @@
-// Which tile of a convolution takes the least time, and how its weights are stored for it.
+// Chooses the tile of a convolution with the least estimated time, and the form of the weights for it.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,15 @@ struct TilingProblem {
   std::int64_t rows;      // output channels of a group
   double density;
   Microarchitecture microarchitecture;
-  bool may_list = false;  // csr in place of csr_pairs, as the caller has left the form open
+  bool may_list = false;  // csr may replace csr_pairs, because the caller did not choose the form
 
-  // Whether code for the layer takes less time than lists: non-zeros that share an operand, rows whose sums are worth
-  // their start and end, and blocks that are worth the way of the code to the core, which has twice the bytes of lists.
+  // Whether generated code takes less time than lists. Enough non-zeros must share an operand, rows must be long enough
+  // to make up for loading and storing sums, and there must be enough blocks, because code has twice the bytes of
+  // lists.
   bool suits_code() const;
-  // Whether generated code would be larger than what a process can count on of the last-level cache.
+  // Whether generated code would be larger than the part of the last-level cache that a process can count on.
   bool code_is_far() const;
-  // Whether operands lie in the input as generated code reads them, so that there is nothing to copy.
+  // Whether generated code can read its operands from the input, so that nothing is copied.
   bool reads_in_place() const;
 };
 

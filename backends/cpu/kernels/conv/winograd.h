@@ -1,13 +1,13 @@
 // Convolution by Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
 // section 4): 36 products per channel for 3x3 outputs of a 4x4 kernel, or for 4x4 outputs of a 3x3 kernel.
 //
-// One with a stride of s is the sum over s x s phases of the image, every s-th pixel from one of s x s places on, of
-// convolutions without stride whose kernels are every s-th tap. A 7x7 kernel with stride 2, three channels deep, is a
-// 4x4 kernel twelve phases deep, and takes 48 multiply-adds per output in place of 147.
+// A convolution with stride s is a sum over s x s phases of the image. A phase has every s-th pixel along both axes,
+// and is convolved, with stride one, with every s-th tap of the kernel. A 7x7 kernel with stride 2 and three channels
+// becomes a 4x4 kernel with twelve phases, and takes 48 multiply-adds per output instead of 147.
 //
-// For dense weights of few phases, as the first layers of image models have: all products of a tile are made while its
-// transformed input stays in the cache. Outputs differ from sums of products by a few more units of rounding; what is
-// infinite or NaN in the input makes the whole tile NaN.
+// It suits dense weights with few phases, such as those of first layers of image models: all products of a tile are
+// computed while its transformed input stays in the cache. Rounding errors are larger than those of sums of products by
+// a few units. An infinite or NaN input makes the whole tile NaN.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Winograd final : public Op {
   // Whether a convolution of these weights is one of this kind.
   static bool suits(const ConvGeometry& geometry, std::int64_t columns);
 
-  // `bias` is empty or has one value per row. Throws std::invalid_argument for what does not suit.
+  // `bias` is empty or has one value per row. Throws std::invalid_argument for a convolution that does not suit.
   Winograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry, Activation activation,
            Layout layout, const KernelTable& kernels);
 
@@ -39,15 +39,15 @@ class Winograd final : public Op {
   std::int64_t rows() const { return rows_; }
   std::int64_t tile_floats() const { return tile_ * tile_ * kLanes; }  // of a row's sums
 
-  // Sixteen tiles: of sixteen images at one place, or, in NCHW, adjacent, and from the end of a row of tiles on to
-  // the next row and the next image.
+  // Sixteen tiles. In NCHWn16 they are of sixteen images at one position. In NCHW they are adjacent, and continue from
+  // the end of a row of tiles with the next row and the next image.
   struct Block {
     struct Place {
       std::int64_t unit = 0;  // image, or group of 16
       std::int64_t y = 0;     // in tiles
       std::int64_t x = 0;
     };
-    std::int64_t tiles = 1;  // those of 16 that are there
+    std::int64_t tiles = 1;  // how many of the 16 exist
     std::int64_t rows;       // of tiles, in an image
     std::int64_t columns;
     std::int64_t first;
@@ -58,10 +58,10 @@ class Winograd final : public Op {
     }
   };
 
-  // The transformed input of a block. In memory of the calling thread, until the call for another block.
+  // The transformed input of a block, in memory of the calling thread; valid until it calls for another block.
   const float* points_of(const Shape& shape, const Block& block, const float* in) const;
-  // Bias and products of rows [row, row + kWinogradRows), tile_floats() each; those beyond the last row have weights of
-  // zero. In memory of the calling thread, until the call for other rows.
+  // Bias and products of rows [row, row + kWinogradRows), tile_floats() each, in memory of the calling thread; valid
+  // until it calls for other rows. Rows beyond the last have zero weights.
   float* sums_of(const float* points, std::int64_t row) const;
 
  private:

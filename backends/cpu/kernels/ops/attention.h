@@ -1,4 +1,4 @@
-// Scaled dot-product attention over several heads, of sequences whose tokens are the rows of a matrix.
+// Scaled dot-product attention with several heads. The tokens of a sequence are rows of a matrix.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace sift::cpu {
 
-// The channels of an operand: `count` in all, those of the first head from `first` on, the other heads' after them.
+// The channels of an operand: `count` in total. Those of the first head begin at `first`, the other heads follow.
 struct HeadChannels {
   std::int64_t count = 0;
   std::int64_t first = 0;
 };
 
-// Throws std::invalid_argument that names `op` if there are no channels for `heads` of `depth`.
+// Throws std::invalid_argument, naming `op`, if there are not enough channels for `heads` of `depth`.
 inline void check_head_channels(const std::string& op, const HeadChannels& channels, std::int64_t heads,
                                 std::int64_t depth) {
   if (channels.first < 0 || channels.count > kMostElements || channels.first > channels.count ||
@@ -27,7 +27,8 @@ inline void check_head_channels(const std::string& op, const HeadChannels& chann
   }
 }
 
-// Sizes of the mask; each is that of the scores, or 1. Fewer masks than sequences are taken in turn.
+// Sizes of the mask; each equals that of the scores, or is 1. If there are fewer masks than sequences, sequences cycle
+// through them.
 struct MaskShape {
   std::int64_t sequences = 1;
   std::int64_t heads = 1;
@@ -40,17 +41,17 @@ struct MaskShape {
 struct AttentionOptions {
   std::int64_t sequences = 1;
   std::int64_t tokens = 1;      // of each sequence
-  std::int64_t key_tokens = 1;  // of each sequence, with a key and a value
+  std::int64_t key_tokens = 1;  // of each sequence, each with a key and a value
   std::int64_t heads = 1;
   std::int64_t depth = 1;        // channels of a head's queries and keys
   std::int64_t value_depth = 1;  // channels of a head's values
   float scale = 1;
-  std::vector<float> head_scales;  // besides, one per head; none: 1
+  std::vector<float> head_scales;  // additional factors, one per head; empty: 1
   HeadChannels queries;
   HeadChannels keys;
   HeadChannels values;
   std::optional<MaskShape> mask;  // added to the scores
-  bool nan_to_zero = false;       // what a token gets whose weights are NaN, since it attends to nothing
+  bool nan_to_zero = false;       // whether a token that attends to nothing gets zeros instead of NaN
   // See AttentionRoundings.
   std::vector<Rounding> score_roundings;
   std::vector<Rounding> masked_roundings;
@@ -58,14 +59,15 @@ struct AttentionOptions {
   Layout layout = Layout::nchw_n16;
 };
 
-// For each sequence and head softmax(queries keys^T scale + mask) values, with the softmax over the keys. Input, second
-// and third operand are queries, [sequences tokens][channels], keys and values, [sequences key_tokens][channels]; the
-// result is [sequences tokens][heads value_depth], of zeros where there are no keys. Operands may be the same tensor.
+// For each sequence and head: softmax(queries keys^T scale + mask) values, with the softmax over the keys. The input is
+// queries, [sequences tokens][channels]; the second and third operands are keys and values, [sequences
+// key_tokens][channels]. The result is [sequences tokens][heads value_depth]; without keys it is zero. Operands may be
+// the same tensor.
 class Attention final : public Op {
  public:
-  // Throws std::invalid_argument for a size below one (there may be no sequences, tokens or keys), for heads that an
-  // operand has no channels for, for a mask that does not fit the scores, and for a rounding by no positive and finite
-  // steps and scale, or to bounds that are not in order or too large.
+  // Throws std::invalid_argument for a size below one (sequences, tokens and keys may be zero), for more heads than an
+  // operand has channels for, for a mask that does not fit the scores, and for a rounding whose steps and scale are not
+  // positive and finite, or whose bounds are not in order or too large.
   Attention(const AttentionOptions& options, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;

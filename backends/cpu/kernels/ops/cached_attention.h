@@ -1,4 +1,4 @@
-// Attention of new tokens to themselves and to those before them, whose keys and values lie in a cache.
+// Attention of new tokens to each other and to earlier tokens, whose keys and values are in a cache.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +14,34 @@ struct CachedAttentionOptions {
   std::int64_t sequences = 1;
   std::int64_t tokens = 1;  // new ones of each sequence
   std::int64_t heads = 1;
-  std::int64_t key_heads = 1;  // each is of heads / key_heads heads of queries
+  std::int64_t key_heads = 1;  // each serves heads / key_heads heads of queries
   std::int64_t depth = 1;
   std::int64_t value_depth = 1;
   float scale = 1;
   HeadChannels queries;
   HeadChannels keys;
   HeadChannels values;
-  bool appends = true;       // otherwise the cache is read, as that of another text is, and there are no new keys
-  bool is_causal = false;    // a token attends to itself and to those before it, whatever the mask says of others
-  std::int64_t window = 0;   // of causal attention: how many tokens it attends to at most; 0: all
-  float softcap = 0;         // a score s becomes softcap tanh(s / softcap) before the mask is added; 0: it stays
-  bool nan_to_zero = false;  // as of attention
+  bool appends = true;       // otherwise the cache is only read, as in cross-attention, and there are no new keys
+  bool is_causal = false;    // a token attends only to itself and to earlier tokens, whatever the mask is
+  std::int64_t window = 0;   // in causal attention: the maximum number of tokens attended to; 0: all
+  float softcap = 0;         // a score s becomes softcap tanh(s / softcap) before the mask is added; 0: unchanged
+  bool nan_to_zero = false;  // as in Attention
 };
 
 // Input, second and third operand are queries, keys and values of the new tokens, [sequences tokens][channels]. Keys
-// and values are appended to the cache, and the queries attend to all of it. How many tokens it has belongs to the run,
-// so that one operator serves all steps. Where nothing is appended, there is no second and third operand.
+// and values are appended to the cache, and the queries attend to all of it. The length of the cache is an argument of
+// the run, so one operator serves all steps. If nothing is appended, there is no second and third operand.
 class CachedAttention final : public Op {
  public:
-  // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), for heads that an operand
-  // has no channels for, and for a window without a causal order, or such an order in a cache that is only read.
+  // Throws std::invalid_argument for a size below one (sequences and tokens may be zero), for more heads than an
+  // operand has channels for, for a window without a causal order, and for a causal order in a cache that is only read.
   CachedAttention(const CachedAttentionOptions& options, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return Layout::nchw; }
   OtherSizes other_sizes(const Shape& in) const override;
   bool takes_cache() const override { return true; }
-  // Throws std::invalid_argument: it has to have a cache.
+  // Always throws std::invalid_argument, because the operator needs a cache.
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
   // Throws std::invalid_argument for a cache that does not fit.
   void run_with_cache(ThreadPool& pool, const Shape& shape, const float* in, const Others& others,

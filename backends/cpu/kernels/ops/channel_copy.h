@@ -1,4 +1,4 @@
-// Channels of one tensor to a range of another's: parts of a concatenation, slices, shuffles.
+// Copies channels of one tensor to a range of another tensor's: parts of a concatenation, slices, shuffles.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace sift::cpu {
 // out[:, first + i] = in[:, channels[i]], in an output of `total` channels; its other channels stay as they are.
 class ChannelCopy final : public Op {
  public:
-  // Throws std::invalid_argument if a channel is negative, or the output has no room for them.
+  // Throws std::invalid_argument if a channel is negative or the output has too few channels.
   ChannelCopy(std::vector<std::int64_t> channels, std::int64_t first, std::int64_t total, Layout layout);
 
   Shape output_shape(const Shape& in) const override;

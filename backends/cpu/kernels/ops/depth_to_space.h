@@ -1,4 +1,4 @@
-// Channels that become the pixels of a block: DepthToSpace, and what is left of transposed convolutions.
+// Moves channels to the pixels of blocks: DepthToSpace, and the last step of transposed convolutions.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 namespace sift::cpu {
 
-// activation(a op b) of two tensors of one shape; `first` is the activation of `a` alone.
+// activation(a op b) of two tensors of one shape; the kind `first` is activation(a).
 class Elementwise final : public Op {
  public:
   Elementwise(BinaryKind kind, Activation activation, Layout layout, const KernelTable& kernels)
@@ -43,12 +43,12 @@ class ChannelCombine final : public Op {
   const KernelTable& kernels_;
 };
 
-// activation(x * scale[c] + shift[c]): a normalization that no convolution before it takes in. Slopes, where there are
-// any, are those of `leaky` by channel.
+// activation(x * scale[c] + shift[c]): a normalization that is not folded into a convolution. Slopes, if there are any,
+// are those of `leaky` for each channel.
 class ChannelScale final : public Op {
  public:
-  // Throws std::invalid_argument if there are not as many shifts, or slopes, as scales; or slopes of another
-  // activation.
+  // Throws std::invalid_argument if the numbers of scales, shifts and slopes differ, or if there are slopes with
+  // another activation.
   ChannelScale(std::vector<float> scale, std::vector<float> shift, std::vector<float> slopes, Activation activation,
                Layout layout, const KernelTable& kernels);
 

@@ -1,4 +1,4 @@
-// Images of another size, whose pixels lie between four of the input's.
+// Resizes images: each pixel is interpolated from four pixels of the input.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace sift::cpu {
 
-// A value between two of an axis: (1 - share) * [first] + share * [second].
+// Interpolation between two values of an axis: (1 - share) * [first] + share * [second].
 struct Between {
   std::int64_t first = 0;
   std::int64_t second = 0;

@@ -8,11 +8,11 @@
 
 namespace sift::cpu {
 
-// (x - mean) / sqrt(max(variance, least) + epsilon) * scale[c] + shift[c], mean and variance of each row by itself; RMS
-// normalization takes the mean to be zero.
+// (x - mean) / sqrt(max(variance, least) + epsilon) * scale[c] + shift[c], with the mean and variance of each row. In
+// RMS normalization the mean is taken to be zero.
 class LayerNormalization final : public Op {
  public:
-  // Throws std::invalid_argument if there are no channels, or not as many shifts as scales.
+  // Throws std::invalid_argument if there are no channels, or if the numbers of shifts and scales differ.
   LayerNormalization(std::vector<float> scale, std::vector<float> shift, float epsilon, bool is_centered, Layout layout,
                      const KernelTable& kernels, float least = 0);
 
@@ -30,11 +30,11 @@ class LayerNormalization final : public Op {
   float least_;
 };
 
-// The same of each of `groups` groups of channels of an image by itself, over their pixels; of as many groups as
-// channels it is instance normalization.
+// The same for each of `groups` groups of channels of an image, over all their pixels. With as many groups as channels
+// it is instance normalization.
 class GroupNormalization final : public Op {
  public:
-  // Throws std::invalid_argument if there are not as many shifts as scales, or they do not fill the groups.
+  // Throws std::invalid_argument if the numbers of shifts and scales differ, or are no multiple of the groups.
   GroupNormalization(std::vector<float> scale, std::vector<float> shift, std::int64_t groups, float epsilon,
                      Layout layout, const KernelTable& kernels);
 

@@ -1,4 +1,4 @@
-// Pixels of an image to others of the same channel: enlargement by repetition, padding, cropping.
+// Copies pixels of an image to other positions of the same channel: repetition, padding, cropping.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class PixelCopy final : public Op {
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
  private:
-  // Adjacent pixels of a row that come from adjacent ones; -1: that are filled.
+  // Adjacent pixels of a row that come from adjacent pixels; -1: that are filled.
   struct Run {
     std::int64_t to;
     std::int64_t from;
@@ -32,7 +32,7 @@ class PixelCopy final : public Op {
   std::vector<std::int64_t> rows_;
   std::int64_t columns_;
   std::vector<Run> runs_;
-  bool doubles_ = false;      // whether each pixel of a row comes twice
+  bool doubles_ = false;      // whether each pixel of a row is repeated once
   std::int64_t end_row_ = 0;  // one more than the last row and column of the input
   std::int64_t end_column_ = 0;
   float fill_;

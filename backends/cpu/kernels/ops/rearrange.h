@@ -1,4 +1,4 @@
-// The same values in other places, in either layout: transposition, slices, windows, and their way back.
+// Moves values to other positions, in any layout: transposes, slices, windows, and their inverses.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace sift::cpu {
 
-// Where the values of a tensor come from: those of position p and channel c are at positions[p] + channels[c], counted
-// in floats of the operand as it lies in memory.
+// The sources of a tensor's values: the value of position p and channel c is at positions[p] + channels[c], in floats
+// of the operand's memory.
 struct RearrangeMap {
   static constexpr std::int64_t kKept = -1;
 
-  std::vector<std::int64_t> positions;  // [n h w] of the output; kKept: the position is left as it is
-  std::vector<std::int64_t> channels;   // [channels that are written]
-  std::int64_t first_channel = 0;       // of the output, that is written
+  std::vector<std::int64_t> positions;  // [n h w] of the output; kKept: the position is not written
+  std::vector<std::int64_t> channels;   // [written channels]
+  std::int64_t first_channel = 0;       // first channel of the output that is written
 };
 
-// Copies by a map that is made for one shape. Several of them may write parts of one tensor, as a concatenation does.
+// Copies by a map for one shape. Several operators may write parts of one tensor, as in a concatenation.
 class Rearrange final : public Op {
  public:
   // Throws std::invalid_argument for a map that does not fit the shapes.
@@ -33,9 +33,9 @@ class Rearrange final : public Op {
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
  private:
-  // Sixteen lanes, or fewer, that lie next to each other in every channel of the output.
+  // Up to sixteen lanes that are adjacent in every channel of the output.
   struct Block {
-    std::int64_t out;  // of the first lane and channel that are written
+    std::int64_t out;  // of the first written lane and channel
     std::size_t first_run;
     std::size_t end_run;
   };

@@ -1,4 +1,4 @@
-// From one layout into the other.
+// Converts between the layouts of floats.
 #pragma once
 
 #include "base/op.h"

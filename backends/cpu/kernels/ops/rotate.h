@@ -1,4 +1,4 @@
-// Rotary position embedding: pairs of channels of each head, turned by an angle of the token.
+// Rotary position embedding: rotates pairs of channels of each head by an angle per token.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@ namespace sift::cpu {
 struct RotateOptions {
   std::int64_t heads = 1;
   std::int64_t depth = 2;       // channels of a head
-  std::int64_t rotated = 2;     // how many of them are turned: the first ones
-  bool is_interleaved = false;  // pairs are neighbours; otherwise half of the turned channels apart
-  bool has_angle_each = false;  // cosines and sines for each channel, of pairs too; otherwise for each pair
+  std::int64_t rotated = 2;     // number of channels that are rotated, from the first one on
+  bool is_interleaved = false;  // pairs are adjacent; otherwise they are half of the rotated channels apart
+  bool has_angle_each = false;  // a cosine and a sine for each channel; otherwise for each pair
   Layout layout = Layout::nchw;
 };
 
-// Input [tokens][heads depth]; second and third operand are cosines and sines, [tokens][rotated or half of it].
+// Input [tokens][heads depth]; the second and third operands are cosines and sines, [tokens][rotated or rotated / 2].
 class Rotate final : public Op {
  public:
-  // Throws std::invalid_argument for sizes below one, an odd number of turned channels, or more than there are.
+  // Throws std::invalid_argument for sizes below one, and for a number of rotated channels that is odd or exceeds
+  // `depth`.
   explicit Rotate(const RotateOptions& options);
 
   Shape output_shape(const Shape& in) const override;

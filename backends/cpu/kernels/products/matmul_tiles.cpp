@@ -21,6 +21,8 @@ constexpr std::int64_t kMostBlocks = 32;
 constexpr std::int64_t kTasksPerThread = 4;
 constexpr std::int64_t kOffsetLimit = (1 << 16) - 1;
 constexpr std::size_t kListPadding = 16;
+// Of an active weight: its offset and its value.
+constexpr std::int64_t kListedBytes = sizeof(std::uint16_t) + sizeof(float);
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -102,7 +104,8 @@ void Matmul::list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t 
   // Dense tiles want columns.
   const std::uint32_t unit = tiles.tiling.form == WeightForm::dense ? 1 : tiles.column_bytes();
   listed.starts.resize(index(listed.rows) + 1);
-  listed.offsets.resize(index(listed.rows * (end - first)) + kListPadding);
+  const std::int64_t most = std::min(rows * (end - first), weights.nnz_of(first_row, first_row + rows));
+  listed.offsets.resize(index(most) + kListPadding);
   listed.values.resize(listed.offsets.size());
   if (!weights.is_list()) {
     ListArgs args{};
@@ -212,8 +215,12 @@ void Matmul::run_many(ThreadPool& pool, std::int64_t blocks, const float* in, co
     tiles.first_block = first;
     const std::int64_t sums_bytes = tiles.count * tiles.tile_blocks * kLanes * std::int64_t{sizeof(float)};
     const std::int64_t most_rows = std::max<std::int64_t>(level2_cache_bytes() / 4 / sums_bytes / 4 * 4, 4);
+    // Their lists lie there beside the sums.
+    const double row_bytes = weights_->density() * static_cast<double>(tiles.slice_columns * kListedBytes);
+    const double listed = static_cast<double>(level2_cache_bytes() / 2) / std::max(row_bytes, 1.0);
+    const auto listed_rows = std::max<std::int64_t>(static_cast<std::int64_t>(listed) / 4 * 4, 4);
     const std::int64_t share = ceil_div(ceil_div(rows, kTasksPerThread * pool.threads()), 4) * 4;
-    tiles.task_rows = std::min({most_rows, share, kOffsetLimit / 4 * 4});
+    tiles.task_rows = std::min({most_rows, listed_rows, share, kOffsetLimit / 4 * 4});
     float* const panels = thread_scratch().panels.floats(index(tiles.count * tiles.slices * tiles.panel_floats));
     pool.parallel_for(tiles.count * tiles.slices, [&](std::int64_t number) {
       const std::int64_t first_column = number % tiles.slices * tiles.slice_columns;

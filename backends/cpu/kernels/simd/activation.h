@@ -1,4 +1,4 @@
-// Activations on vectors. The kind is a template parameter, so that a loop over a tile holds no branch.
+// Activations of vectors. The kind is a template parameter, so that loops over a tile have no branch.
 #pragma once
 
 #include "base/activation.h"

@@ -6,7 +6,7 @@
 
 #include "simd/activation.h"
 #include "simd/kernel_table.h"
-#include "simd/rows.h"
+#include "simd/rows/tile.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {

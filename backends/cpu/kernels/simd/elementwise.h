@@ -1,4 +1,4 @@
-// One or two arrays of the same size into one.
+// Elementwise functions of one or two arrays of the same size.
 #pragma once
 
 #include "simd/activation.h"

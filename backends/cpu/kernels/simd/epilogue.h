@@ -1,4 +1,5 @@
-// From accumulators to the output: residual, activation, and only the lanes that lie inside the tensor.
+// Stores accumulators to the output: adds the residual, applies the activation, and stores only lanes inside the
+// tensor.
 #pragma once
 
 #include "simd/activation.h"

@@ -1,4 +1,4 @@
-// Copying input lanes into a panel.
+// Copies lanes of the input into a panel.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ template <int Width>
   __builtin_memcpy(target, source, Width * sizeof(float));
 }
 
-// The even lanes of 2 Width floats.
+// The floats at even positions of 2 Width floats.
 template <int Width>
 [[gnu::always_inline]] inline void copy_even_lanes(float* target, const float* source) {
 #pragma GCC unroll 16
@@ -33,7 +33,7 @@ inline __m512 even_lanes(__m512 low, __m512 high) {
   return _mm512_permutex2var_ps(low, even, high);
 }
 
-// All floats between the even ones of the mask's first and last lane.
+// All floats from that of the mask's first lane to that of its last lane, which are two floats apart per lane.
 inline std::uint32_t floats_between(std::uint32_t mask) {
   return (1U << (2 * std::bit_width(mask) - 1)) - (1U << (2 * std::countr_zero(mask)));
 }
@@ -65,7 +65,7 @@ template <int Width>
 #if defined(__AVX512F__)
 template <>
 [[gnu::always_inline]] inline void copy_even_lanes<16>(float* target, const float* source) {
-  // The last float of the pair of vectors may lie past the tensor: only 31 are read.
+  // The last float of the pair of vectors may be outside the tensor, so only 31 are read.
   const __m512 high = _mm512_maskz_loadu_ps(0x7fff, source + 16);
   _mm512_store_ps(target, even_lanes(_mm512_loadu_ps(source), high));
 }
@@ -89,8 +89,8 @@ template <>
 }
 #endif
 
-// Calls copy(target, source, entry) for every entry of every channel. Four channels at a time share the reading of
-// the list, which otherwise costs as much as the copies.
+// Calls copy(target, source, entry) for every entry of every channel. Four channels at a time share the loads of the
+// list, which would otherwise take as long as the copies.
 template <typename Copy>
 [[gnu::always_inline]] inline void for_each_entry(const GatherArgs& args, Copy copy) {
   const Gather* const begin = args.entries;
@@ -107,8 +107,8 @@ template <typename Copy>
       float* to = target + entry->target;
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i, from += source_stride, to += target_stride) {
-        // The sums that stream past a panel push parts of it out of the first-level cache. Stores that miss are served
-        // one after the other; prefetched four channels ahead, the lines arrive at the same time.
+        // Sums that stream past a panel evict parts of it from the first-level cache. Stores that miss are served one
+        // after the other. Prefetched four channels ahead, the lines arrive at the same time.
         __builtin_prefetch(to + ahead, 1);
         copy(to, from, *entry);
       }

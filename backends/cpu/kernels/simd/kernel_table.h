@@ -1,8 +1,8 @@
 // The functions that exist once per instruction set.
 //
-// The translation units behind a table are compiled with feature flags that the machine may lack. Nothing but these
-// plain structures crosses between them and the rest: an inline function of the standard library that both sides
-// instantiate could otherwise be linked in its AVX-512 version and called by the portable code.
+// The translation units behind a table are compiled with features that the machine may lack. They share only these
+// plain structures with the rest. If both sides instantiated an inline function of the standard library, the linker
+// could keep its AVX-512 version, and portable code would call it.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,21 @@ namespace sift::cpu {
 // Half of a small first-level cache.
 inline constexpr int kLoopOperands = 4096;
 
-// Arguments of kernels that store with every step come by value: behind a reference, each store might change them as
-// far as the compiler knows, and it would read them again. Rows and streams store once per list: there copying them
-// takes longer.
+// Kernels that store in every step take their arguments by value. With a reference, each store might change them as far
+// as the compiler knows, and it would read them again. Rows and streams store once per list, and copies would take
+// longer.
 struct KernelTable {
   // The kernel for csr, csr_pairs or dense, and a tile of `rows` x `columns` blocks; null if the registers do not hold
   // it. The blocks of a tile row are contiguous in the panel.
   RowsFunction (*rows)(WeightForm form, int rows, int columns);
-  // For csr's tiles whose sums are too few for one row at a time; null for others, and `rows` is null for these.
+  // The sell kernel for tiles whose sums are too few for one row at a time; null for others. For these tiles, `rows` is
+  // null.
   SellRows (*sell_rows)(int rows, int columns);
   // For csr_by_tap and one row of blocks: the operands of a list are rotated by a few lanes before they are multiplied.
-  // Null where rotating takes longer than it saves.
+  // Null if rotating takes longer than it saves.
   RowsFunction (*rotated_rows)(int columns);
-  // For one row of blocks of 8 lanes; one of the two for each number of them. If taps overlap, blocks are 64 bytes
-  // apart and operands not aligned.
+  // For one row of blocks of 8 lanes; each number of blocks has one of the two. If taps overlap, blocks are 64 bytes
+  // apart and operands are not aligned.
   RowsFunction (*narrow_rows)(int blocks, bool taps_overlap);
   SellRows (*narrow_sell_rows)(int blocks, bool taps_overlap);
   int vec_bytes;  // of a register
@@ -46,7 +47,7 @@ struct KernelTable {
   double pair_above;
   void (*gather_full)(GatherArgs);  // every lane of every entry is copied
   void (*gather_masked)(GatherArgs);
-  void (*end_non_temporal_stores)();  // before other threads read what was stored
+  void (*end_non_temporal_stores)();  // call before other threads read the stored values
   void (*epilogue)(EpilogueArgs);
 
   // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for `rows` lanes. With
@@ -60,7 +61,7 @@ struct KernelTable {
 
   void (*window)(WindowKind kind, WindowArgs);
   std::int64_t largest_square;                               // see WindowArgs
-  void (*masked_window)(WindowKind kind, MaskedWindowArgs);  // null where the instruction set has no masks
+  void (*masked_window)(WindowKind kind, MaskedWindowArgs);  // null if the instruction set has no masks
   void (*elementwise)(ElementwiseArgs);
   void (*stream)(const StreamArgs&);
   void (*normalize_row)(NormalizeArgs);    // x [channels]
@@ -74,7 +75,7 @@ struct KernelTable {
   void (*dense_tile)(const DenseTileArgs&);
   std::int64_t dense_rows;
   void (*combine)(CombineArgs);
-  // Of each of 16 lanes, [count / 16][16]: the largest magnitude, NaN if a value is not finite. All aligned to 64
+  // The largest magnitude in each of 16 lanes of [count / 16][16], NaN if a value is not finite. All are aligned to 64
   // bytes.
   void (*lane_magnitudes)(const float* in, std::int64_t count, float* out);
   void (*dense_finish)(DenseFinishArgs);
@@ -98,14 +99,14 @@ struct KernelTable {
   void (*weight_gradient)(std::span<const GradientLine> lines, const GradientRun& run);
   int (*gradient_rows)(int slots);  // up to kMostGradientSlots
 
-  // Nothing but independent multiply-adds, `peak_flops` operations per iteration.
+  // Only independent multiply-adds, `peak_flops` operations per iteration.
   float (*fma_loop)(std::int64_t iterations);
   // The same, with an operand of each out of `operands`, kLoopOperands floats aligned to 64 bytes.
   float (*fma_load_loop)(const float* operands, std::int64_t iterations);
   std::int64_t peak_flops;
 };
 
-// Null if the kernels for this instruction set are not in this build.
+// Null if this build has no kernels for the instruction set.
 const KernelTable* find_kernels(const char* isa);
 
 // Those of `kernels`; if `extended`, those with instructions beyond avx512, where that is its instruction set and this

@@ -1,4 +1,4 @@
-// Sliding windows over planes where they lie: a mask says which lanes of a block a tap finds within the image.
+// Windows that are read from planes in place: for each tap, a mask has the lanes of a block whose operand is inside.
 #pragma once
 
 #include "simd/activation.h"

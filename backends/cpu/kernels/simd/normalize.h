@@ -1,4 +1,4 @@
-// Layer and RMS normalization: mean and variance over the channels of a row, or of sixteen rows that lie in the lanes.
+// Layer and RMS normalization: mean and variance over the channels of a row, or of sixteen rows in the lanes.
 #pragma once
 
 #include "simd/kernel_table.h"
@@ -6,7 +6,7 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Sums in flight: more accurate than one, and no addition waits for the one before it.
+// Number of partial sums: they are more accurate than a single sum, and no addition waits for the previous one.
 inline constexpr int kSums = 4;
 
 // Sum of use(i) for 0 <= i < count.

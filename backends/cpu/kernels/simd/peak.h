@@ -1,5 +1,5 @@
-// The most multiply-adds that a core can do, with operands in registers and out of the first-level cache: what a
-// kernel's speed is compared with.
+// The peak rate of multiply-adds of a core, with operands in registers or in the first-level cache: the reference for
+// the speed of kernels.
 #pragma once
 
 #include "simd/kernel_table.h"
@@ -7,7 +7,7 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Independent sums: enough for the latency of every core known, as many as fit the registers.
+// Independent sums: as many as fit the registers, and enough for the latency of all known cores.
 inline constexpr int kPeakSums = kRegisters >= 32 ? 16 : 10;
 
 inline float total_of(const Vec (&sums)[kPeakSums]) {
@@ -20,11 +20,11 @@ inline float total_of(const Vec (&sums)[kPeakSums]) {
 
 inline float fma_loop(std::int64_t iterations) {
   Vec sums[kPeakSums];
-  for (int s = 0; s < kPeakSums; ++s) sums[s] = splat(static_cast<float>(s));  // alike, they would become one
+  for (int s = 0; s < kPeakSums; ++s) sums[s] = splat(static_cast<float>(s));  // equal sums would be merged
   const Vec scale = splat(0.5F);
   const Vec step = splat(1.0F);
   for (std::int64_t i = 0; i < iterations; ++i) {
-    // The compiler must not do several iterations in one.
+    // The compiler must not merge iterations.
     __asm__ volatile("" : "+r"(i));
 #pragma GCC unroll 16
     for (int s = 0; s < kPeakSums; ++s) sums[s] = sums[s] * scale + step;
@@ -32,7 +32,7 @@ inline float fma_loop(std::int64_t iterations) {
   return total_of(sums);
 }
 
-// Each operand is loaded, as a sparse row has it, but nothing else is: no offsets, no weights, no ends of lists.
+// As in a sparse row, each operand is loaded, but there are no offsets, weights and ends of lists.
 inline float fma_load_loop(const float* operands, std::int64_t iterations) {
   constexpr int kBlockFloats = kPeakSums * kVecLanes;
   constexpr int kBlocks = kLoopOperands / kBlockFloats;

@@ -1,4 +1,4 @@
-// A tile's part of the maxima that pooling takes, 16 images in lanes; see conv/pooled_winograd.h.
+// A tile's share of the maxima of max pooling, for 16 images in lanes; see conv/pooled_winograd.h.
 #pragma once
 
 #include <limits>
@@ -14,14 +14,14 @@ struct PoolTile {
   static void run(PoolArgs args) {
     const std::uint32_t row_floats = args.tile * args.tile * kBlock;
     const auto activated = [&](Vec x) { return activate<Kind>(x, args.activation.a, args.activation.b); };
-    // Of what rises, the maximum is that of the maximum.
+    // A monotone activation of the maximum is the maximum of the activations.
     constexpr bool kRises = Kind == ActivationKind::none || Kind == ActivationKind::clip;
     if constexpr (!kRises) {
       for (std::uint32_t i = 0; i < kWinogradRows * row_floats; i += kVecLanes) {
         store(args.sums + i, activated(load(args.sums + i)));
       }
     }
-    // All rows at once: how many taps a part has is the same in each.
+    // All rows at once, because a part has the same number of taps in each.
     for (std::uint32_t i = 0; i < args.count; ++i) {
       const PoolPart& part = args.parts[i];
       for (int v = 0; v < kVecsPerBlock; ++v) {
@@ -29,7 +29,7 @@ struct PoolTile {
         float* const out = args.out + part.target + v * kVecLanes;
         Vec most[kWinogradRows];
 #pragma GCC unroll 8
-        for (Vec& value : most) value = splat(std::numeric_limits<float>::lowest());  // as the window alone begins
+        for (Vec& value : most) value = splat(std::numeric_limits<float>::lowest());  // the initial value of a maximum
         for (std::uint32_t y = 0; y < part.rows; ++y, line += args.tile * kBlock) {
           for (std::uint32_t x = 0; x < part.columns; ++x) {
 #pragma GCC unroll 8

@@ -1,4 +1,4 @@
-// Lanes of a block out of wherever they lie, channel by channel.
+// Assembles the lanes of a block from any positions, channel by channel.
 #pragma once
 
 #include "simd/kernel_table.h"
@@ -7,11 +7,11 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// With at least this many runs, channels that lie next to each other are transposed sixteen at a time.
+// With at least this many runs, adjacent channels are transposed sixteen at a time.
 inline constexpr std::int64_t kTurnedRuns = 6;
 
 #if defined(__AVX512F__)
-// Sixteen rows of adjacent channels to sixteen channels of lanes; the number of channels that were copied.
+// Transposes sixteen rows of adjacent channels to sixteen channels of lanes; returns the number of copied channels.
 inline std::int64_t rearrange_turned(const RearrangeArgs& args, const float* const (&rows)[kBlock], __mmask16 lanes) {
   std::int64_t c = 0;
   for (; c + kBlock <= args.channel_count; c += kBlock) {

@@ -1,4 +1,4 @@
-// Between 16 rows of floats and one row of blocks: a 16 x count transposition and back.
+// Converts between 16 rows of floats and one row of blocks: a 16 x count transpose, and back.
 #pragma once
 
 #include "simd/kernel_table.h"
@@ -7,7 +7,7 @@
 namespace sift::cpu::SIFT_ISA {
 
 #if defined(__AVX512F__)
-// In place, 16 x 16: four rounds of interleaving, each doubling the length of what is in order.
+// Transposes 16 x 16 in place, in four rounds of interleaving. Each round doubles the length of ordered parts.
 [[gnu::always_inline]] inline void transpose_block(__m512 (&r)[16]) {
   __m512 t[16];
 #pragma GCC unroll 8
@@ -86,7 +86,7 @@ inline void deinterleave(const float* in, std::ptrdiff_t stride, std::int64_t co
     }
   }
 #endif
-  // Line by line of the rows: if these lie a multiple of a page apart, a cache has no place for a line of each.
+  // One line of the rows at a time: if rows are a multiple of a page apart, a cache cannot hold a line of each.
   for (; i + kBlock <= count; i += kBlock) {
     for (int lane = 0; lane < rows; ++lane) {
 #pragma GCC unroll 16
@@ -98,7 +98,7 @@ inline void deinterleave(const float* in, std::ptrdiff_t stride, std::int64_t co
   }
 }
 
-// Rows are short: what is left behind whole vectors is one more, which overlaps the last of them.
+// Rows are short: the rest after whole vectors is one more vector, which overlaps the last one.
 inline void copy_rows(CopyRowsArgs args) {
   const std::int64_t whole = args.width / kVecLanes * kVecLanes;
   const bool overlaps = whole > 0 && whole < args.width;

@@ -1,4 +1,4 @@
-// Sliding windows channel by channel: depthwise convolution, sums for average pooling, maxima.
+// Windows over single channels: depthwise convolution, sums for average pooling, maxima.
 #pragma once
 
 #include "simd/activation.h"
@@ -36,7 +36,7 @@ template <WindowKind Window, int Blocks>
 
 template <int Blocks>
 [[gnu::always_inline]] inline void prefetch_next_row(const WindowArgs& args, const float* in) {
-  // The addresses may lie beyond the tensor: prefetching them does nothing.
+  // The addresses may be outside the tensor; prefetching them then has no effect.
   auto next = reinterpret_cast<std::uintptr_t>(in) + static_cast<std::uintptr_t>(args.ahead) * sizeof(float);
   const std::uintptr_t bytes = static_cast<std::uintptr_t>(Blocks * args.step) * sizeof(float);
   for (std::uint32_t row = 0; row < args.ahead_rows; ++row) {
@@ -47,8 +47,8 @@ template <int Blocks>
   }
 }
 
-// Rows of outputs whose sums, and the weights of a square of taps, the registers hold; 0 if there are none. Images of
-// powers of two times 7 pixels have no rows left over where there are many registers.
+// Rows of outputs whose sums fit the registers together with the weights of a square of taps; 0 if none do. With many
+// registers, images of 7 pixels times a power of two have no remaining rows.
 template <int Size>
 inline constexpr int kSquareRows = kRegisters >= 32               ? (Size == 3 ? 7 : 4)
                                    : kMemoryOperands && Size == 3 ? 4
@@ -80,8 +80,8 @@ struct Window {
     for (; row < args.rows; ++row, in += args.row_step, out += args.out_row_step) run_row<Of>(args, in, out);
   }
 
-  // Several rows of outputs at a time, which share what they read: most of the loads of neighbouring taps lie in two
-  // lines of the cache. The rows done.
+  // Computes several rows of outputs at a time, which share their loads; most loads of neighbouring taps are in two
+  // cache lines. Returns the number of computed rows.
   template <int Size>
   static std::uint32_t run_squares(const WindowArgs& args) {
     constexpr int kRows = kSquareRows<Size>;

@@ -1,5 +1,5 @@
-// Winograd's transforms and products, 16 tiles at once; see conv/winograd.h. The points of interpolation are 0,
-// 3/4, -3/4, 3/2, -3/2 and infinity, which round less than the usual 1 and 2 in place of 3/4 and 3/2.
+// Winograd's transforms and products, 16 tiles at once; see conv/winograd.h. The interpolation points are 0, 3/4, -3/4,
+// 3/2, -3/2 and infinity. They cause smaller rounding errors than the usual 1 and 2 in place of 3/4 and 3/2.
 #pragma once
 
 #include "simd/kernel_table.h"
@@ -7,11 +7,11 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Rows whose sums of a point are in registers together: as many as hide the latency of the multiply-adds.
+// Rows whose sums of a point are in registers at the same time: as many as hide the latency of multiply-adds.
 inline constexpr int kWinogradTogether = kVecsPerBlock == 1 ? 8 : kVecsPerBlock == 2 ? 4 : 2;
 static_assert(kWinogradRows % kWinogradTogether == 0);
 
-// Six pixels in a row to their six points.
+// Transforms six adjacent pixels to their six points.
 [[gnu::always_inline]] inline void winograd_points_of(const Vec (&d)[6], Vec (&points)[6]) {
   constexpr float a = kWinogradInner;
   constexpr float b = kWinogradOuter;
@@ -27,7 +27,7 @@ static_assert(kWinogradRows % kWinogradTogether == 0);
   points[5] = a * a * b * b * d[1] - (a * a + b * b) * d[3] + d[5];
 }
 
-// Six points to the outputs of a row.
+// Transforms six points to the outputs of a row.
 template <int Outputs>
 [[gnu::always_inline]] inline void winograd_outputs_of(const Vec (&points)[6], Vec (&outputs)[Outputs]) {
   constexpr float a = kWinogradInner;
@@ -90,8 +90,8 @@ inline void winograd_input(const float* patch, std::int64_t phases, float* point
   }
 }
 
-// Where the lanes of `Outputs` vectors, in turns, come from: [vector stored][vector taken][lane], those from kVecLanes
-// on out of the vector taken, the others as they are.
+// Shuffles that interleave the lanes of `Outputs` vectors: [stored vector][source vector][lane]. Indices from kVecLanes
+// on take a lane of the source vector; others keep the lane.
 template <int Outputs>
 struct Turns {
   alignas(64) std::int32_t from[Outputs][Outputs][kVecLanes]{};
@@ -110,7 +110,7 @@ struct Turns {
 template <int Outputs>
 inline constexpr Turns<Outputs> kTurns;
 
-// The `Outputs` outputs of each lane, adjacent: lane 0's, lane 1's, ...
+// Makes the `Outputs` outputs of each lane adjacent: those of lane 0, of lane 1, ...
 template <int Outputs>
 [[gnu::always_inline]] inline void store_in_turns(const Vec (&outputs)[Outputs], float* at) {
 #pragma GCC unroll 4

@@ -1,4 +1,4 @@
-// Activations in training, and their gradients: tensors in NCHWn16, element by element.
+// Activations in training and their gradients, elementwise, for tensors in NCHWn16.
 #pragma once
 
 #include "base/op.h"
@@ -6,7 +6,7 @@
 
 namespace sift::cpu {
 
-// out = f(x) for `floats` of them, a multiple of 16; out may be x.
+// out = f(x) for `floats` elements, a multiple of 16; out may be x.
 void activation_forward(ThreadPool& pool, std::int64_t floats, const LaneActivation& function, const float* x,
                         float* out, const KernelTable& kernels);
 

@@ -1,6 +1,6 @@
-// Batch normalization in training, and its gradient. Tensors are in NCHWn16, statistics one per channel.
+// Batch normalization in training and its gradient. Tensors are in NCHWn16; there is one statistic per channel.
 //
-// Each channel is a task: what its second pass reads is still in the second-level cache if the channel fits there.
+// Each channel is a task. If a channel fits in the second-level cache, its second pass finds it there.
 #pragma once
 
 #include "base/op.h"
@@ -18,29 +18,29 @@ struct BatchNorm {
   float* out;
 };
 
-// Of the values of a channel.
+// Statistics of the values of a channel.
 struct BatchStatistics {
   float* mean;
   float* inverse_std;  // 1 / sqrt(variance + epsilon)
-  float* variance;     // the mean squared difference from the mean; null: not wanted
+  float* variance;     // the mean squared difference from the mean; null: not computed
 };
 
-// Computes those of a channel of x, which has values.
+// Computes the statistics of a channel of x, which must not be empty.
 void compute_statistics(const Shape& shape, std::int64_t channel, const float* x, float epsilon,
                         const BatchStatistics& statistics, const KernelTable& kernels);
 
-// With the statistics of x, which it writes. Throws std::invalid_argument if there is no value to compute them from.
+// Normalizes with the statistics of x, and writes them. Throws std::invalid_argument if x is empty.
 void batch_norm_forward(ThreadPool& pool, const Shape& shape, const BatchNorm& args, float epsilon,
                         const BatchStatistics& statistics, const KernelTable& kernels);
 
-// With statistics that are given.
+// Normalizes with the given statistics.
 void batch_norm_apply(ThreadPool& pool, const Shape& shape, const BatchNorm& args, const float* mean,
                       const float* inverse_std, const KernelTable& kernels);
 
 struct BatchNormGradient {
   const float* dy;
   const float* x;
-  const float* out;     // where `relu` lets the gradient pass; null: computed again from x, where no residual was added
+  const float* out;     // tells where `relu` passes the gradient; null: computed again from x, if no residual was added
   const float* weight;  // null: 1
   const float* bias;    // null: 0
   const float* mean;
@@ -50,7 +50,7 @@ struct BatchNormGradient {
   float* dx;      // may be dy
   float* dweight;
   float* dbias;
-  float* dresidual;  // null: not wanted; may be dy
+  float* dresidual;  // null: not computed; may be dy
 };
 
 void batch_norm_backward(ThreadPool& pool, const Shape& shape, const BatchNormGradient& args,

@@ -1,5 +1,5 @@
-// Batch normalization, ReLU and maximum pooling in training, and their gradient: what is normalized is not stored.
-// Tensors are in NCHWn16, statistics one per channel. Each channel is a task, as in batch_norm.h.
+// Fused batch normalization, ReLU and max pooling in training, and their gradient: the normalized values are not
+// stored. Tensors are in NCHWn16; there is one statistic per channel. Each channel is a task, as in batch_norm.h.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ struct BatchNormPool {
   const float* bias;    // null: 0
   bool relu;
   float* out;          // the maxima of windows of relu((x - mean) * inverse_std * weight + bias)
-  float* chosen;       // x where they are
-  std::uint8_t* taps;  // where that is in the window; kNoTap where no gradient passes
+  float* chosen;       // the value of x at each maximum
+  std::uint8_t* taps;  // the tap of each maximum in its window; kNoTap if no gradient passes
 };
 
-// `shape` is that of x. Computes the statistics if there is an epsilon, or takes them as they are. Throws
-// std::invalid_argument for windows of padding alone, and if there are no values.
+// `shape` is that of x. With an epsilon, the statistics are computed; otherwise they are given. Throws
+// std::invalid_argument if x is empty, and for windows that contain only padding.
 void batch_norm_pool_forward(ThreadPool& pool, const ConvGeometry& geometry, const Shape& shape,
                              const BatchNormPool& args, const float* epsilon, const BatchStatistics& statistics,
                              const KernelTable& kernels);

@@ -1,4 +1,4 @@
-// A depthwise convolution in training, whose weights are dense, and its gradients. Tensors are in NCHWn16.
+// A depthwise convolution with dense weights in training, and its gradients. Tensors are in NCHWn16.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace sift::cpu {
 
-// y = conv(x, weights) + bias with a group for each input channel, and so many outputs of each. All results have the
+// y = conv(x, weights) + bias with one group per input channel, and one or more outputs per group. All results have the
 // same bits for any number of threads.
 class DepthwiseConv {
  public:
-  // Throws std::invalid_argument for rows that are no multiple of the groups.
+  // Throws std::invalid_argument if the number of rows is not a multiple of the groups.
   DepthwiseConv(std::int64_t rows, const ConvGeometry& geometry);
 
-  // Throws std::invalid_argument where channels are not the groups.
+  // Throws std::invalid_argument if the numbers of channels and groups differ.
   Shape output_shape(const Shape& in) const;
   std::int64_t rows() const { return rows_; }
   std::int64_t weights() const { return rows_ * taps(); }

@@ -1,8 +1,9 @@
 // The gradient of a convolution's input as convolutions of the gradient of its output.
 //
-// Input pixel y of an axis meets output (y + pad - k * dilation) / stride through tap k where that is whole. Which taps
-// these are depends on (y mod stride): a phase. A phase's taps are evenly spaced, and its pixels form a grid, so that
-// it is a convolution of stride one, with the taps in reverse order and with rows and columns of the weights exchanged.
+// Along an axis, tap k connects input pixel y with output (y + pad - k * dilation) / stride, if this is an integer.
+// These taps depend on (y mod stride), the phase. The taps of a phase are evenly spaced, and its pixels form a grid. A
+// phase is therefore a convolution of stride one, with reversed taps and with rows and columns of the weights
+// exchanged.
 #pragma once
 
 #include <vector>
@@ -19,7 +20,7 @@ struct GradientPhase {
   SparseWeights weights;
 };
 
-// The phases that have weights. The values of `weights` are only moved.
+// The phases that have weights. Values of `weights` are only moved, never computed with.
 std::vector<GradientPhase> gradient_phases(const SparseWeights& weights, const ConvGeometry& geometry);
 
 }  // namespace sift::cpu

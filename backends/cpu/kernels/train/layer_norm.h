@@ -1,5 +1,5 @@
-// Layer normalization in training, or RMS normalization, and its gradient. Tensors are matrices of tokens in NCHWn16,
-// statistics one per lane.
+// Layer or RMS normalization in training, and its gradient. Tensors are matrices of tokens in NCHWn16, with one
+// statistic per lane.
 #pragma once
 
 #include "base/op.h"
@@ -14,7 +14,7 @@ struct LayerNorm {
   const float* bias;    // null: 0
   float epsilon;
   float* out;          // may be x
-  float* mean;         // of the channels of each token; null: RMS normalization, which subtracts none
+  float* mean;         // over the channels of each token; null: RMS normalization, which subtracts no mean
   float* inverse_std;  // 1 / sqrt(variance + epsilon)
 };
 

@@ -1,4 +1,4 @@
-// Maximum pooling in training, and its gradient. Tensors are in NCHWn16.
+// Max pooling in training and its gradient. Tensors are in NCHWn16.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ class TrainablePool {
 
   Shape output_shape(const Shape& in) const;
 
-  // taps: which tap of the kernel each value of the output comes from, row-major; in the order of the output.
+  // taps: for each value of the output, the row-major number of the tap that it comes from.
   void forward(ThreadPool& pool, const Shape& shape, const float* x, float* out, std::uint8_t* taps,
                const KernelTable& kernels) const;
 
-  // Gathers, so that each value of dx is written once. `shape` is that of the input.
+  // Gathers the gradient, so that each value of dx is written once. `shape` is that of the input.
   void backward(ThreadPool& pool, const Shape& shape, const float* dy, const std::uint8_t* taps, float* dx,
                 const KernelTable& kernels) const;
 

@@ -1,4 +1,4 @@
-// A convolution in training: sparse weights whose values change from step to step while their places do not.
+// A convolution in training: the values of its sparse weights change from step to step, their positions do not.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,26 @@
 #include "base/op.h"
 #include "conv/conv.h"
 #include "simd/kernel_table.h"
-#include "train/weight_gradient.h"
+#include "train/weight_gradient/weight_gradient.h"
 #include "weights/changing_values.h"
 #include "weights/sparse_weights.h"
 
 namespace sift::cpu {
 
-// y = conv(x, weights) + bias, and the gradient of x for that of y. Tensors are in NCHWn16; a matrix product is the 1x1
-// convolution of h = w = 1. Both directions write the same bits for any number of threads.
+// y = conv(x, weights) + bias, and the gradient of x from that of y. Tensors are in NCHWn16; a matrix product is the
+// 1x1 convolution of h = w = 1. Both directions write the same bits for any number of threads.
 //
-// Weights are packed when a shape first comes, for the input's gradient not before it is asked for; new values are
-// fetched into a packing when it is next run.
+// Weights are packed when a shape first arrives, and for the gradient of the input when it is first needed. A packing
+// fetches new values in its next run.
 class TrainableConv {
  public:
-  // `indices` as of SparseWeights::from_indices. `places` says where in the vector of values each index has its own,
-  // and is empty where they have one order. Throws std::invalid_argument for what does not fit, and without any index.
+  // `indices` as for SparseWeights::from_indices. `places` has the position of each index's value in the vector of
+  // values; it is empty if both have the same order. Throws std::invalid_argument if these do not fit, or are empty.
   TrainableConv(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                 std::span<const std::int64_t> places, const ConvGeometry& geometry, const KernelTable& kernels);
 
-  // Copies one value per index. Before the first run, and not during one. Throws std::invalid_argument.
+  // Copies one value per index. Must be called before the first run, and not during a run. Throws
+  // std::invalid_argument.
   void update(std::span<const float> values) { values_->set(values); }
 
   Shape output_shape(const Shape& in) const { return forward_.output_shape(in); }
@@ -38,7 +39,7 @@ class TrainableConv {
   void forward(ThreadPool& pool, const Shape& shape, const float* x, const float* bias, float* out) const;
   void input_gradient(ThreadPool& pool, const Shape& shape, const float* dy, float* dx) const;
 
-  // That of the weights, which shares what this one knows of them.
+  // The gradient of the weights, which shares their positions with this object.
   std::unique_ptr<WeightGradient> weight_gradient() const {
     return std::make_unique<WeightGradient>(weights_, geometry_, kernels_);
   }
@@ -47,7 +48,7 @@ class TrainableConv {
   std::int64_t nnz() const { return weights_->nnz(); }
   std::int64_t bytes() const;
 
-  // How this many threads run inputs of this shape, and for the input's gradient each phase.
+  // How this many threads run inputs of this shape; for the gradient of the input, one description per phase.
   Conv::Description describe(const Shape& shape, int threads) const { return forward_.describe(shape, threads); }
   std::vector<Conv::Description> describe_input_gradient(const Shape& shape, int threads) const;
 

@@ -1,5 +1,5 @@
-// Which positions of input and output the windows of a kernel join, and runs over the rows of a tensor by them. Tensors
-// are in NCHWn16.
+// The positions of input and output that the windows of a kernel connect, and loops over the rows of a tensor by them.
+// Tensors are in NCHWn16.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace sift::cpu {
 
-// For each position on one side, those on the other. Steps that lead out of it are cut short, so that no product with
-// them runs over.
+// For each position on one side, the connected positions on the other. Steps that lead outside are limited, so that no
+// product with them overflows.
 struct Joined {
   std::vector<PoolTaps> positions;
   PoolSteps steps;
@@ -24,7 +24,7 @@ struct WindowRows {
   Joined rows;
   Joined columns;
 
-  // Of each output those of the input, and the reverse.
+  // For each output the positions of the input, and the reverse.
   static WindowRows of_outputs(const ConvGeometry& geometry, const Shape& in, const Shape& out);
   static WindowRows of_inputs(const ConvGeometry& geometry, const Shape& in, const Shape& out);
 
@@ -37,7 +37,7 @@ struct WindowRows {
             .non_temporal = non_temporal};
   }
 
-  // Whether each position is joined to one at least.
+  // Whether each position is connected to at least one.
   bool all_joined() const;
 };
 

@@ -189,6 +189,13 @@ void PackedRows::cut(const SparseWeights& weights) {
   if (chunks_.back() != rows_) chunks_.push_back(rows_);
 }
 
+std::int64_t PackedRows::nnz_of(std::int64_t begin, std::int64_t end) const {
+  if (!is_list()) return static_cast<std::int64_t>((starts_[index(end)] - starts_[index(begin)]) / bytes_of(type_));
+  std::int64_t sum = 0;
+  for (const Slice& slice : slices_) sum += slice.starts[index(end)] - slice.starts[index(begin)];
+  return sum;
+}
+
 const char* PackedRows::form() const { return is_list() ? "list" : masks_.empty() ? "dense" : "bitmap"; }
 
 std::int64_t PackedRows::bytes() const {
@@ -212,8 +219,10 @@ void PackedRows::describe(PackedRowsArgs& args) const {
   args.group_columns = scales_.group_columns;
   args.groups = groups_;
   args.sums = sums_.data();
-  const auto word_bytes = static_cast<double>(values_.size()) / static_cast<double>(rows_ * words_);
+  const auto all_bytes = static_cast<double>(values_.size() - kValuePadding);
+  const double word_bytes = all_bytes / static_cast<double>(rows_ * words_);
   args.lines_per_word = static_cast<std::int64_t>(std::ceil(word_bytes / 64.0));
+  args.lines_per_block = static_cast<std::int64_t>(std::ceil(static_cast<double>(kLineWords) * word_bytes / 64.0));
 }
 
 void PackedRows::describe(std::int64_t row, ListArgs& args) const {

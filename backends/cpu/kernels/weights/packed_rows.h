@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "base/page_allocator.h"
+#include "base/large_pages.h"
 #include "base/value_type.h"
 #include "simd/packed/row_kernels.h"
 #include "weights/sparse_weights.h"
@@ -35,8 +35,8 @@ class PackedRows {
   struct Slice {
     std::int64_t first = 0;
     std::vector<std::uint32_t> starts;
-    std::vector<std::uint16_t, PageAllocator<std::uint16_t>> columns;
-    std::vector<float, PageAllocator<float>> values;
+    std::vector<std::uint16_t, LargePageAllocator<std::uint16_t>> columns;
+    std::vector<float, LargePageAllocator<float>> values;
   };
 
   // Values are rounded to the nearest that the type has, ties to even. int8 without scales gets a scale per row, the
@@ -58,6 +58,9 @@ class PackedRows {
   double density() const {
     return static_cast<double>(nnz_) / (static_cast<double>(rows_) * static_cast<double>(columns_));
   }
+
+  // Active weights of rows [begin, end).
+  std::int64_t nnz_of(std::int64_t begin, std::int64_t end) const;
 
   bool is_list() const { return !slices_.empty(); }
   const std::vector<Slice>& slices() const { return slices_; }
@@ -90,10 +93,10 @@ class PackedRows {
   std::int64_t groups_ = 1;
   ValueType type_ = ValueType::float32;
   PackedScales scales_;
-  std::vector<std::uint64_t, PageAllocator<std::uint64_t>> masks_;  // [rows][words]; empty if all are active
-  std::vector<std::byte, PageAllocator<std::byte>> values_;         // with kValuePadding bytes behind
-  std::vector<std::size_t> starts_;                                 // [rows + 1]
-  std::vector<std::int32_t> sums_;                                  // of int8: of each row's values
+  std::vector<std::uint64_t, LargePageAllocator<std::uint64_t>> masks_;  // [rows][words]; empty if all are active
+  std::vector<std::byte, LargePageAllocator<std::byte>> values_;         // with kValuePadding bytes behind
+  std::vector<std::size_t> starts_;                                      // [rows + 1]
+  std::vector<std::int32_t> sums_;                                       // of int8: of each row's values
   std::vector<Slice> slices_;
   std::vector<std::int64_t> chunks_;
 };

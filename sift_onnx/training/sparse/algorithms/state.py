@@ -45,7 +45,7 @@ class AlgorithmState:
             UsageError: it holds none.
         """
         if not isinstance(state, Mapping) or "step" not in state:
-            raise UsageError("this is no state of a sparsity algorithm; load what state_dict() gave")
+            raise UsageError("this is not a state of a sparsity algorithm; load what state_dict() gave")
         known = {key: state[key] for key in cls.__dataclass_fields__ if key in state}
         return cls(**{**known, "step": int(state["step"]), "dense": bool(state.get("dense", False))})
 

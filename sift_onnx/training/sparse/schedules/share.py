@@ -59,8 +59,8 @@ def _exact(value: Any) -> Fraction:
     if isinstance(value, torch.Tensor):
         value = np.float32(value.item()) if value.dtype == torch.float32 else value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, np.floating, np.integer)):
-        raise WrongTypeError(f"{value!r} is no number")
+        raise WrongTypeError(f"{value!r} is not a number")
     try:
         return value if isinstance(value, Fraction) else Fraction(str(value))
     except (ValueError, ZeroDivisionError) as error:
-        raise UsageError(f"{value!r} is no finite number") from error
+        raise UsageError(f"{value!r} is not a finite number") from error

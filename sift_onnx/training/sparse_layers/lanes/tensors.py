@@ -43,7 +43,7 @@ class Lanes:
 
     Attributes:
         data: the lanes.
-        n: images or tokens; the last lanes are idle if it is no multiple of 16.
+        n: images or tokens; the last lanes are idle if it is not a multiple of 16.
         shape: of the tensor as torch has it: images, or for tokens anything that ends in the channels.
         is_tokens: whether it is a matrix of tokens, with the channels last.
         recomputation: how to get the data again, where that takes one pass over memory; None: they have to be kept.

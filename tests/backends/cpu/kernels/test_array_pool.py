@@ -133,6 +133,20 @@ def test_what_is_out_and_idle_together_stays_near_what_was_out_at_one_time() -> 
     assert large.size + pool.idle <= (16 << 16) * 9 // 8
 
 
+def test_memory_that_is_released_is_taken_anew() -> None:
+    pool = _kernels.ArrayPool()
+    kept, dropped = pool.empty((1 << 16,)), pool.empty((1 << 20,))
+    kept[:] = 5
+    dropped[:] = 7
+    del dropped
+    pool.release_idle()
+    assert pool.idle == 0
+    again = pool.empty((1 << 20,))
+    assert (kept == 5).all()
+    again[:] = 3
+    assert (again == 3).all()
+
+
 def test_impossible_sizes_are_refused() -> None:
     with pytest.raises(MemoryError):
         _kernels.ArrayPool().empty((1 << 40, 1 << 40))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +16,7 @@ from sift_onnx.backends.cpu import _kernels
 # With and without instructions beyond the instruction set.
 VARIANTS = [(isa, False) for isa in _kernels.supported_isas()] + [("", True)]
 Floats = np.ndarray
+STATUS = Path("/proc/self/status")
 
 
 @pytest.fixture(scope="module")
@@ -209,12 +213,29 @@ def test_whole_numbers_have_exact_products_with_any_rows_beside_them(
 
 @pytest.mark.parametrize("layout", ["planes", "images16"])
 @pytest.mark.parametrize("m", [1, 7, 100])
-def test_any_number_of_threads_writes_the_same_bits(layout: str, m: int) -> None:
+@pytest.mark.parametrize("values", ["float32", "int8"])
+def test_any_number_of_threads_writes_the_same_bits(layout: str, m: int, values: str) -> None:
     rng = np.random.default_rng(0)
     x = random_array(rng, (m, 700))
-    made = packed(random_sparse(rng, (301, 700), 0.3))
+    made = packed(random_sparse(rng, (301, 700), 0.3), values)
     one, three = (product(_kernels.ThreadPool(threads), _kernels.Matmul(made, layout=layout), x) for threads in (1, 3))
     np.testing.assert_array_equal(one, three)
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="needs /proc")
+def test_memory_goes_back_to_the_system_with_the_last_weights_in_it() -> None:
+    def anonymous() -> int:
+        return int(re.search(r"RssAnon:\s*(\d+)", STATUS.read_text("ascii"))[1]) << 10
+
+    sparse = _kernels.SparseWeights.from_dense(64, 1 << 14, np.ones((64, 1 << 14), np.float32))
+    before = anonymous()
+    made = [_kernels.PackedRows(sparse, "float32") for _ in range(12)]
+    size = sum(one.nbytes for one in made)
+    assert anonymous() - before > 0.9 * size
+    del made[3:9]
+    assert anonymous() - before < 0.8 * size
+    made.clear()
+    assert anonymous() - before < 0.2 * size
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@
 #include "conv/pooled_winograd.h"
 #include "conv/winograd.h"
 #include "jit/code_memory.h"
-#include "ops/window_op.h"
+#include "ops/windows/window_op.h"
 #include "suites.h"
 
 namespace sift::cpu {

@@ -9,7 +9,7 @@
 #include "suites.h"
 #include "train/channel_sums.h"
 #include "train/trainable_conv.h"
-#include "train/weight_gradient.h"
+#include "train/weight_gradient/weight_gradient.h"
 
 namespace sift::cpu {
 namespace {

@@ -224,6 +224,9 @@ void test_instruction_sets() {
   check(isa::int8_isas_of({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}) ==
             Names{"avx2_madd", "portable"},
         "AVX-512 without dot products");
+  check(isa::int8_isas_of({"neon"}) == Names{"neon_mull", "portable"}, "NEON");
+  check(isa::int8_isas_of({"neon", "asimddp", "i8mm"}) == Names{"neon_i8mm", "neon_dot", "neon_mull", "portable"},
+        "NEON with dot products of both kinds");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 int main() {
   using namespace sift::cpu;
+  test_memory();
   test_threads();
   test_generated_code();
   ThreadPool pool(3);

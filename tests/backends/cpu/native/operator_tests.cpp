@@ -16,7 +16,7 @@
 #include "ops/pixel_copy.h"
 #include "ops/rearrange.h"
 #include "ops/reorder.h"
-#include "ops/window_op.h"
+#include "ops/windows/window_op.h"
 #include "products/dense_product.h"
 #include "products/matmul.h"
 #include "suites.h"

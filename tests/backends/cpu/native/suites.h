@@ -18,6 +18,7 @@ void test_concurrent_gradients(const KernelTable& kernels);
 void test_concurrent_runs(const KernelTable& kernels);
 // In every instruction set of the machine.
 void test_int8(Random& random, ThreadPool& pool);
+void test_memory();
 void test_threads();
 void test_generated_code();
 

@@ -21,7 +21,7 @@ def net(seed=0):
 
 
 def parts(session):
-    return session._program._opened.parts
+    return session._program._latest.opened.parts
 
 
 def test_copies_of_a_model_share_what_they_opened(tmp_path):

@@ -28,6 +28,8 @@ from decoder_nets import (
 )
 from sparse_nets import ONE_THREAD, assert_same_as_onnxruntime
 
+from sift_onnx.backends.base import Program
+from sift_onnx.backends.cpu.run import region_program
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.decoding import cache as decoding_cache
@@ -62,7 +64,7 @@ def program_of(spelling: str) -> CpuProgram:
     return _PROGRAMS[spelling]
 
 
-class Compared:
+class Compared(Program):
     """A program whose every run is one of onnxruntime's as well."""
 
     threads = 1
@@ -168,7 +170,7 @@ def test_what_is_new_is_written_where_the_past_lies(spelling: str) -> None:
 def test_a_step_of_the_decoder_copies_no_cache() -> None:
     program, places = program_of("llama"), []
 
-    class Watched:
+    class Watched(Program):
         threads, caches = 1, program.caches
 
         def run(self, feeds, into):
@@ -308,3 +310,17 @@ def test_heads_in_another_order_are_not_taken_for_repeated_ones() -> None:
     net = heads_in_another_order()
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
     assert not any(part.region.caches for part in program.parts if isinstance(part, RegionProgram))
+
+
+def test_memory_of_a_prompt_is_given_back_before_the_tokens_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_program, "_POOLED_BYTES", 0)
+    made = Decoder(model_of("genai"), 1)
+    (region,) = (part for part in made.program.parts if isinstance(part, RegionProgram))
+    prompt = list(range(1, 41))
+    steps = made.generate(prompt, 3)
+    tokens = [next(steps)]
+    of_prompt = region._arrays.idle
+    tokens.append(next(steps))
+    assert region._arrays.idle < of_prompt
+    tokens.append(next(steps))
+    assert tokens == list(Decoder(model_of("genai"), 1, backend="onnxruntime").generate(prompt, 3))

@@ -22,6 +22,7 @@ from quantized_nets import (
     static,
     within_seven_bits,
 )
+from quantizer_spellings import SPELLINGS, as_arithmetic, without_bytes_between, without_zero_points
 from sparse_nets import ONE_THREAD, places, reasons
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
@@ -73,6 +74,57 @@ def test_static_quantization(net: str, spelling: str) -> None:
 def test_weights_that_the_graph_quantizes(spelling: str) -> None:
     program = assert_same(quantized_in_the_graph(static("images", spelling)), batches=(3,))
     assert "int8, " in reasons(program)["second"]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_what_other_tools_write(spelling: str) -> None:
+    program = assert_same(SPELLINGS[spelling](static("images", "qdq per channel")), batches=(3,))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    borders = [step.spec for step in part.region.steps if isinstance(step.spec, (Quantize, Dequantize))]
+    assert len(borders) == 2
+    assert "int8, " in reasons(program)["second"]
+
+
+def test_int8_without_zero_points() -> None:
+    model = static("images", "symmetric qdq of int8")
+    # onnxruntime 1.32 takes the type of an absent zero point for uint8 where it fuses a sum, and refuses the file.
+    program = CpuProgram(without_zero_points(model), ONE_THREAD)
+    feeds = inputs_of(model, 3)
+    compare(program.run(feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(feeds), last_scale(program))
+    assert "int8, " in reasons(program)["second"]
+
+
+def test_floats_between_a_layer_and_a_sum() -> None:
+    model = without_bytes_between(static("images", "qdq per channel"), "Conv", "Add")
+    assert "int8, " in reasons(assert_same(model, batches=(3,)))["second"]
+
+
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_normalization_after_a_layer_of_bytes(has_zeros: bool) -> None:
+    net = PrunedNet(opset=17)
+    point = net.constant(np.float32(0.05)), net.constant(np.uint8(120))
+    x = net.input("x", 2, 8, 6, 6, declared=["n", 8, 6, 6])
+    x = net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point)
+    stored = np.arange(-36, 36, dtype=np.int8).reshape(1, 8, 3, 3).repeat(16, 0)
+    stored[np.arange(16) % 3 > 0] = 0
+    weight = net.constant(stored, "w"), net.constant(np.float32(0.004)), net.constant(np.int8(0))
+    x = net.op("Conv", x, net.op("DequantizeLinear", *weight), pads=[1] * 4, name="conv")
+    gamma = np.linspace(-2, 2, 16)
+    gamma[::4] = 0 if has_zeros else gamma[::4]
+    scales = [net.constant(values) for values in (gamma, np.linspace(-1, 1, 16), np.full(16, 0.1), np.full(16, 0.5))]
+    x = net.op("Relu", net.op("BatchNormalization", x, *scales))
+    net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point))
+    program = assert_same(net.model(), batches=(1, 17))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    assert len(part.region.steps) == (4 if has_zeros else 3)
+
+
+def test_dequantized_weights_of_float_layers_as_arithmetic() -> None:
+    model = as_arithmetic(of_weights_alone(static("images", "qdq per channel")))
+    program = assert_same(model, batches=(3,), step=0.01)
+    assert "of its weights are pruned" in reasons(program)["second"]
 
 
 @pytest.mark.parametrize("spelling", ["qdq per channel", "qdq with asymmetric weights of uint8"])
@@ -161,6 +213,15 @@ class TestBytesAtTheBorder:
         larger = net.op("Resize", y, "", net.constant(np.array([1, 1, 2, 1.5], np.float32)), mode="nearest")
         net.output_bytes(net.qconv(larger, 6, 5, 3))
         net.output_bytes(net.op("Flatten", net.op("Transpose", y, perm=[0, 2, 3, 1])))
+        net.assert_exact()
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    def test_bytes_around_an_image(self, dtype: type[Any]) -> None:
+        net = ByteNet(dtype, 3, 8, 5)
+        y = net.qconv("x", 8, 6, 1)
+        pads = net.constant(np.array([0, 0, 1, 0, 0, 0, 0, 2]))
+        for value in ([net.constant(17, dtype=dtype)], []):
+            net.output_bytes(net.qconv(net.op("Pad", y, pads, *value), 6, 5, 3))
         net.assert_exact()
 
     @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

@@ -1,4 +1,4 @@
-// Lanes that are copied: into panels, out of sums, from one layout to another.
+// Arguments of kernels that copy lanes: into panels, from sums, between layouts.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace sift::cpu {
 
-// Lanes copied into a panel. Entries are the same for every channel.
+// Lanes that are copied into a panel. All channels have the same entries.
 struct Gather {
   std::ptrdiff_t source;  // floats from the channel's first
   std::uint32_t target;   // floats from the channel's part of the panel
-  std::uint32_t mask;     // bit per lane, adjacent; the lanes left out stay as they are
+  std::uint32_t mask;     // a bit per lane, adjacent; other lanes keep their values
 };
 
 // Copies `count` entries for each of `channels` channels. Lane l of an entry comes from source + l * lane_stride.
@@ -31,7 +31,7 @@ struct GatherArgs {
 struct Scatter {
   std::ptrdiff_t target;  // floats from the output channel's first
   std::uint32_t source;   // floats from the start of the accumulator row
-  std::uint32_t lanes;    // this many, from the first on, are stored
+  std::uint32_t lanes;    // number of lanes that are stored, from the first one on
 };
 
 struct EpilogueArgs {
@@ -42,24 +42,24 @@ struct EpilogueArgs {
   const float* residual;      // null: none
   float* out;
   std::ptrdiff_t out_stride;   // floats from one output channel to the next, of residual too
-  const std::uint16_t* order;  // [rows], which rows of acc, out and residual; null: the first ones
+  const std::uint16_t* order;  // [rows], the rows of acc, out and residual; null: the first ones
   std::uint32_t rows;
   Activation activation;
-  bool non_temporal;  // stores of whole blocks; all places are aligned then
+  bool non_temporal;  // stores whole blocks non-temporally; all addresses are then aligned
 };
 
-// Adjacent lanes of a block that come from adjacent floats.
+// Adjacent lanes of a block whose sources are adjacent floats.
 struct SourceRun {
   std::int64_t source;  // floats, of the first of them
   std::int32_t lane;    // the first one
   std::int32_t count;
 };
 
-// out[c out_step + lane] = in[source of the lane + channels[c]], for the lanes of the runs; others keep their values.
+// out[c out_step + lane] = in[source of the lane + channels[c]] for the lanes of the runs; others keep their values.
 struct RearrangeArgs {
   const float* in;
   const SourceRun* runs;
-  std::int64_t run_count;        // up to 16, of at least a lane each
+  std::int64_t run_count;        // up to 16 runs of at least one lane
   const std::int64_t* channels;  // floats from a lane's source
   std::int64_t channel_count;
   bool channels_adjacent;
@@ -76,7 +76,7 @@ struct BlockCopy {
   std::ptrdiff_t to_step;
 };
 
-// Rows of `width` floats, to another place.
+// Copies rows of `width` floats.
 struct CopyRowsArgs {
   const float* from;
   std::ptrdiff_t from_pitch;  // floats from one row to the next

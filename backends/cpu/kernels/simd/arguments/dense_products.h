@@ -1,4 +1,4 @@
-// Dense products by tiles that stay in the first-level cache, see dense_product.h.
+// Arguments of dense products by tiles that stay in the first-level cache, see dense_product.h.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace sift::cpu {
 
-// A product of dense rows and a block of 16 tokens, see dense_product.h; added to up to two sums.
+// A product of dense rows and a block of 16 tokens, which is added to up to two sums.
 struct DenseTileArgs {
   const float* weights;   // [depth][dense_rows]
   const float* operands;  // [depth][16], aligned to 64 bytes
@@ -18,7 +18,7 @@ struct DenseTileArgs {
     float sign;
   };
   Target targets[2];
-  const float* ahead;  // what is fetched meanwhile, a line of 64 bytes per step of the depth
+  const float* ahead;  // prefetched meanwhile, a line of 64 bytes per step of the depth
   std::int64_t ahead_lines;
 };
 

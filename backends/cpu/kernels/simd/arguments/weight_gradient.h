@@ -1,4 +1,4 @@
-// Sums of weight gradients: blocks of them over lines of positions.
+// Arguments of weight gradients: blocks of sums over lines of positions.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Windows that slide: sums and maxima of their taps, and Winograd's convolution.
+// Arguments of kernels with windows: sums and maxima of taps, and Winograd's convolution.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace sift::cpu {
 
-// What a sliding window does with its taps.
+// The function of a window's taps.
 enum class WindowKind : std::uint8_t { weighted_sum, sum, maximum };
 
-// Rows of output blocks whose windows lie wholly inside the input or its padded copy, and are cut alike.
+// Rows of output blocks whose windows are inside the input or its padded copy, and have the same taps.
 struct WindowArgs {
   std::uint32_t rows;
   std::ptrdiff_t row_step;  // floats from one row's operands to the next's
@@ -34,17 +34,17 @@ struct WindowArgs {
   std::ptrdiff_t ahead;        // floats from a block's operands to the first of these rows
   std::ptrdiff_t ahead_pitch;  // floats from one of them to the next
   Activation activation;
-  bool non_temporal;  // stores of whole blocks; all places are aligned then
+  bool non_temporal;  // stores whole blocks non-temporally; all addresses are then aligned
   // The side of a square window, 3 or 5 and at most `largest_square`, for weighted sums in which every tap of the
   // square is active. Its rows are `row_step` apart. Otherwise 0.
   std::int64_t square;
 };
 
-// The windows of a plane that has as many columns as its outputs, in blocks of lanes that run on from row to row.
+// The windows of a plane with as many columns as the output, in blocks of lanes that continue from row to row.
 struct MaskedWindowArgs {
-  const float* in;               // where the first output lies in the plane
+  const float* in;               // the position of the first output in the plane
   const std::ptrdiff_t* window;  // of each tap of the window: floats from an output to its operand
-  const std::uint16_t* masks;    // [taps of the window][blocks]: the lanes whose operands lie in the plane
+  const std::uint16_t* masks;    // [taps of the window][blocks]: the lanes whose operands are inside the plane
   const std::uint32_t* active;   // [tap_count] taps of the window; null: all of them
   const float* weights;          // [tap_count], of weighted_sum
   std::uint32_t tap_count;
@@ -73,13 +73,13 @@ struct WinogradArgs {
   float* out;         // [kWinogradRows][outputs][outputs][16], or in turns [..][outputs][16 outputs]; aligned
 };
 
-// Where a tile's outputs go that lie in the window of one pooled pixel.
+// The destination of a tile's outputs that are in the window of one pooled pixel.
 struct PoolPart {
   std::ptrdiff_t target;  // floats from the output channel's first
   std::uint32_t source;   // floats from the first of a row's sums
   std::uint16_t rows;     // of the window, in this tile
   std::uint16_t columns;
-  bool is_first;  // nothing is in the maximum yet
+  bool is_first;  // the maximum has no value yet
 };
 
 // out = max(out, activation(sums)), pixel by pixel.

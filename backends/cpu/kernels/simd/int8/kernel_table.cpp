@@ -15,6 +15,17 @@ namespace int8_avx2_madd {
 const Int8Kernels* int8_kernels();
 }
 #endif
+#if defined(SIFT_HAS_NEON)
+namespace int8_neon_i8mm {
+const Int8Kernels* int8_kernels();
+}
+namespace int8_neon_dot {
+const Int8Kernels* int8_kernels();
+}
+namespace int8_neon_mull {
+const Int8Kernels* int8_kernels();
+}
+#endif
 namespace int8_portable {
 const Int8Kernels* int8_kernels();
 }
@@ -25,6 +36,11 @@ const Int8Kernels* find_int8_kernels(const char* isa) {
   if (name == "avx512_vnni") return int8_avx512_vnni::int8_kernels();
   if (name == "avx_vnni") return int8_avx_vnni::int8_kernels();
   if (name == "avx2_madd") return int8_avx2_madd::int8_kernels();
+#endif
+#if defined(SIFT_HAS_NEON)
+  if (name == "neon_i8mm") return int8_neon_i8mm::int8_kernels();
+  if (name == "neon_dot") return int8_neon_dot::int8_kernels();
+  if (name == "neon_mull") return int8_neon_mull::int8_kernels();
 #endif
   if (name == "portable") return int8_portable::int8_kernels();
   return nullptr;

@@ -155,7 +155,8 @@ struct Int8Kernels {
   void (*look_up)(const std::uint8_t* in, const std::uint8_t* table, std::int64_t count, std::uint8_t* out);
 };
 
-// Null if the kernels of this name are not in this build: avx512_vnni, avx_vnni, avx2_madd, portable.
+// Null if the kernels of this name are not in this build: avx512_vnni, avx_vnni, avx2_madd, neon_i8mm, neon_dot,
+// neon_mull, portable.
 const Int8Kernels* find_int8_kernels(const char* name);
 
 }  // namespace sift::cpu

@@ -13,15 +13,21 @@ template <int Blocks>
   Ints sums[kVecs];
 #pragma GCC unroll 32
   for (int v = 0; v < kVecs; ++v) sums[v] = args.bias[row] - Ints{};
+  [[maybe_unused]] Ints total{};
   const std::uint8_t* const panel = args.panel + first * args.block_bytes;
   for (std::uint32_t i = args.starts[row]; i < args.starts[row + 1]; ++i) {
     const std::uint8_t* const operands = panel + std::size_t{args.columns[i]} * kBlockBytes;
     const Words weights = splat(args.quads[i]);
+    if constexpr (kOperandShift != 0) total = add_weights(total, weights);
 #pragma GCC unroll 32
     for (int v = 0; v < kVecs; ++v) {
       const std::uint8_t* const at = operands + v / kWordVecs * args.block_bytes + v % kWordVecs * kWordBytes;
       sums[v] = dot(sums[v], load_words(at), weights);
     }
+  }
+  if constexpr (kOperandShift != 0) {
+#pragma GCC unroll 32
+    for (int v = 0; v < kVecs; ++v) sums[v] += total * kOperandShift;
   }
   std::int32_t* const out = args.sums + (first * args.group_rows + row - args.row_begin) * kQuadBlock;
 #pragma GCC unroll 32

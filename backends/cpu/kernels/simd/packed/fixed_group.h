@@ -17,6 +17,11 @@ namespace sift::cpu::SIFT_ISA {
 template <int Limbs>
 inline constexpr int kFixedRows = Limbs == 3 ? 8 : 4;
 
+// _mm512_dpbusd_epi32: of sums that it returns, compilers copy each in every turn of a loop.
+[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i bytes, __m512i weights) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(weights));
+}
+
 template <bool Masked>
 [[gnu::always_inline]] inline __m512i spread_bytes(std::uint64_t bits, const std::byte*& value) {
   const __m512i packed = _mm512_loadu_si512(value);
@@ -74,7 +79,7 @@ template <bool Masked, int Limbs, int Rows>
         const __m512i repeated = _mm512_set1_epi64(weights[r][eight]);
 #pragma GCC unroll 4
         for (int limb = 0; limb < Limbs; ++limb) {
-          sums[r][limb] = _mm512_dpbusd_epi32(sums[r][limb], own[limb], repeated);
+          add_products(sums[r][limb], own[limb], repeated);
         }
       }
     }

@@ -11,7 +11,6 @@ namespace sift::cpu::SIFT_ISA {
 
 inline constexpr std::ptrdiff_t kValuesAhead = 2048;
 inline constexpr std::int64_t kMasksAhead = 64;
-inline constexpr std::int64_t kLineWords = 8;
 
 [[gnu::always_inline]] inline void prefetch_lines(const std::byte* at, std::int64_t lines) {
 #pragma GCC unroll 1

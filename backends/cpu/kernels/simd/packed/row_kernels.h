@@ -13,6 +13,8 @@ namespace sift::cpu {
 
 // Columns that a word of bits stands for.
 inline constexpr std::int64_t kWordColumns = 64;
+// Words whose bits are a line of 64 bytes.
+inline constexpr std::int64_t kLineWords = 8;
 // Bytes behind the last value that kernels may read.
 inline constexpr std::size_t kValuePadding = 64;
 // Scales of groups of columns: a group has a multiple of these.
@@ -49,11 +51,12 @@ struct PackedRowsArgs {
   const std::byte* values;     // of the active columns, row by row; kValuePadding bytes more may be read
   const std::size_t* starts;   // [rows + 1], bytes at which a row's values begin
   std::int64_t words;
-  const float* scales;          // [rows], or [rows][groups]; null: 1
-  std::int64_t group_columns;   // of a scale; 0: all columns
-  std::int64_t groups;          // of a row
-  const std::int32_t* sums;     // of int8: [rows], of a row's values
-  std::int64_t lines_per_word;  // lines of 64 bytes that a word's values take
+  const float* scales;           // [rows], or [rows][groups]; null: 1
+  std::int64_t group_columns;    // of a scale; 0: all columns
+  std::int64_t groups;           // of a row
+  const std::int32_t* sums;      // of int8: [rows], of a row's values
+  std::int64_t lines_per_word;   // lines of 64 bytes that a word's values take
+  std::int64_t lines_per_block;  // the same of the words whose masks are a line
   OperandForm form;
   const float* x;             // as `operands` left them
   const float* x_scales;      // likewise

@@ -9,6 +9,7 @@
 
 #include "simd/packed/fixed_group.h"
 #include "simd/packed/fixed_operands.h"
+#include "simd/packed/fixed_rows.h"
 #include "simd/packed/multiply.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -110,56 +111,10 @@ void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int
   }
 }
 
-// The sums of four vectors' lanes.
-[[gnu::always_inline]] inline __m128i sums_of(const __m512i (&from)[4]) {
-  const __m512i low =
-      _mm512_add_epi32(_mm512_unpacklo_epi32(from[0], from[1]), _mm512_unpackhi_epi32(from[0], from[1]));
-  const __m512i high =
-      _mm512_add_epi32(_mm512_unpacklo_epi32(from[2], from[3]), _mm512_unpackhi_epi32(from[2], from[3]));
-  const __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
-  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
-  return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-}
-
-template <int Limbs, int Count, bool Masked>
-void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
-  const std::ptrdiff_t x_bytes = args.words * kWordColumns * static_cast<std::ptrdiff_t>(sizeof(float));
-  const auto* const x = reinterpret_cast<const std::byte*>(args.x) + first * x_bytes;
-  for (std::int64_t row = row_begin; row < row_end; ++row) {
-    const std::byte* value = args.values + args.starts[row];
-    __m512i sums[Count][4];
-    for (auto& own : sums) {
-      for (auto& sum : own) sum = _mm512_setzero_si512();
-    }
-    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
-      prefetch_values(value, args.lines_per_word);
-      const __m512i weights = spread_bytes<Masked>(bits, value);
-      const std::byte* const operands = x + word * kFixedBytes<Limbs>;
-#pragma GCC unroll 4
-      for (int i = 0; i < Count; ++i) {
-        const std::byte* const own = operands + i * x_bytes;
-#pragma GCC unroll 4
-        for (int limb = 0; limb < Limbs; ++limb) {
-          sums[i][limb] = _mm512_dpbusd_epi32(sums[i][limb], _mm512_load_si512(own + 64 * limb), weights);
-        }
-      }
-    });
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) {
-      const __m128i limbs = sums_of(sums[i]);
-      const __m256d units = _mm256_setr_pd(1.0, 0x1p8, 0x1p16, 0x1p24);
-      alignas(32) double parts[4];
-      _mm256_store_pd(parts, _mm256_mul_pd(_mm256_cvtepi32_pd(limbs), units));
-      const double whole = ((parts[0] + parts[1]) + (parts[2] + parts[3])) - kFixedUnit<Limbs> * args.sums[row];
-      finish(args, row, first + i, static_cast<float>(whole * static_cast<double>(args.x_scales[first + i])));
-    }
-  }
-}
-
 template <int Limbs, bool Masked>
 MultiplySome fixed_some(int count) {
   switch (count) {
-    case 1: return &multiply_fixed<Limbs, 1, Masked>;
+    case 1: return &multiply_fixed_one<Limbs, Masked>;
     case 2: return &multiply_fixed<Limbs, 2, Masked>;
     case 3: return &multiply_fixed<Limbs, 3, Masked>;
     case kRowsOfGroup: return &multiply_fixed_group<Masked, Limbs>;

@@ -1,4 +1,5 @@
-// Sums of products of the output's gradient and the input, one per active weight; see train/weight_gradient.h.
+// Sums of products of the output's gradient and the input, one per active weight; see
+// train/weight_gradient/weight_gradient.h.
 //
 // The sums of a block, rows x slots, are in registers while the positions of a tile go by: each position takes a load
 // per row, and a multiply-add with an operand in memory per sum. Which lane a product is summed in does not matter, so

@@ -1,0 +1,86 @@
+#include "ops/windows/window_op.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "base/thread_pool.h"
+
+namespace sift::cpu {
+
+WindowOp::WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode, Activation activation, Layout layout,
+                   const KernelTable& kernels)
+    : layer_{.kind = kind, .geometry = geometry, .activation = activation, .kernels = kernels},
+      ceil_mode_(ceil_mode),
+      layout_(layout) {
+  const ConvGeometry& g = geometry;
+  const bool positive =
+      g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 && g.dilation_w > 0;
+  const bool padded = g.pad_top >= 0 && g.pad_left >= 0 && g.pad_bottom >= 0 && g.pad_right >= 0;
+  if (!positive || !padded) {
+    throw std::invalid_argument("window: kernel, stride and dilation must be positive, padding not negative");
+  }
+}
+
+Shape WindowOp::output_shape(const Shape& in) const {
+  if (layer_.kind == WindowKind::weighted_sum && layer_.weights->rows() != in.c) {
+    throw std::invalid_argument("depthwise: the input does not have the weights' number of channels");
+  }
+  const ConvGeometry& g = layer_.geometry;
+  if (ceil_mode_) return {in.n, in.c, g.ceiled_h(in.h), g.ceiled_w(in.w)};
+  return {in.n, in.c, g.output_h(in.h), g.output_w(in.w)};
+}
+
+// Null where planes are copied.
+std::shared_ptr<const PlaneMasks> WindowOp::masks_for(const Shape& in, const Shape& out) const {
+  constexpr std::size_t kKept = 8;
+  if (layout_ != Layout::nchw || layer_.kernels.masked_window == nullptr || layer_.kind == WindowKind::sum ||
+      !PlaneMasks::fit(layer_.geometry, in, out)) {
+    return nullptr;
+  }
+  // Rows of 25 taps share so much of what they read that it is worth a copy of planes that are wider than a block.
+  constexpr std::int64_t kShared = 25;
+  const bool all_active = layer_.kind == WindowKind::weighted_sum && layer_.weights->density() == 1.0;
+  if (all_active && layer_.weights->columns() == kShared && out.w > kLanes) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto known =
+      std::ranges::find_if(masks_, [&](const auto& masks) { return masks->in.h == in.h && masks->in.w == in.w; });
+  if (known != masks_.end()) return *known;
+  if (masks_.size() == kKept) masks_.erase(masks_.begin());
+  masks_.push_back(std::make_shared<const PlaneMasks>(layer_.geometry, in, out));
+  return masks_.back();
+}
+
+void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
+  const Shape out_shape = output_shape(shape);
+  if (element_count(out_shape, layout_) == 0) return;
+  const WindowRun run(layer_, shape, out_shape);
+  const std::shared_ptr<const PlaneMasks> masks = masks_for(shape, out_shape);
+  const std::int64_t planes = (layout_ == Layout::nchw ? shape.n : ceil_div(shape.n, kLanes)) * shape.c;
+  constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
+  const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
+  pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
+    const std::int64_t first = task * together;
+    const std::int64_t last = std::min(planes, first + together);
+    if (masks != nullptr) {
+      run.run_masked(*masks, first, last, in, out);
+    } else if (layout_ == Layout::nchw) {
+      run.run_nchw(first, last, in, out);
+    } else {
+      run.run_nchw_n16(first, last, in, out);
+    }
+  });
+}
+
+Depthwise::Depthwise(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias,
+                     const ConvGeometry& geometry, Activation activation, Layout layout, const KernelTable& kernels)
+    : WindowOp(WindowKind::weighted_sum, geometry, false, activation, layout, kernels) {
+  const bool one_bias = bias.empty() || static_cast<std::int64_t>(bias.size()) == weights->rows();
+  if (weights->columns() != geometry.kernel_h * geometry.kernel_w || !one_bias) {
+    throw std::invalid_argument("depthwise: one window of weights, and one bias, per channel");
+  }
+  layer_.weights = std::move(weights);
+  layer_.bias = std::move(bias);
+}
+
+}  // namespace sift::cpu

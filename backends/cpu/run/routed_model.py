@@ -1,0 +1,85 @@
+"""An opened model, and the way that each of its requests takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from sift_onnx.backends.base import Placement
+from sift_onnx.backends.cpu.run.input_checks import InputCheck
+from sift_onnx.backends.cpu.run.opening import OpenedModel
+from sift_onnx.backends.cpu.run.parts import PartProgram
+from sift_onnx.backends.cpu.run.trials import Route, placed
+
+__all__ = ["RoutedModel"]
+
+Array = npt.NDArray[Any]
+_NOTHING: Mapping[str, Array] = {}
+# Requests whose names, shapes and types have been checked, and are not looked at again: of as many inputs at most.
+# Those with more are decoders' steps, whose caches have another length each time.
+_KNOWN, _FEW = 64, 8
+
+
+class RoutedModel:
+    """Runs requests in the kernels, or in onnxruntime where trials have shown that it is faster; thread-safe.
+
+    Attributes:
+        opened: what runs.
+    """
+
+    def __init__(self, opened: OpenedModel) -> None:
+        """Nothing has run yet."""
+        self.opened = opened
+        self._latest = Route(opened.parts)
+        self._check = InputCheck(opened.inputs, opened.held.values())
+        self._known: dict[tuple[Any, ...], Route] = {}
+
+    def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """See :meth:`CpuProgram.run`."""
+        request: tuple[Any, ...] = ()
+        is_kept = len(feeds) <= _FEW
+        if is_kept:
+            for name, array in feeds.items():
+                request += (name, array.shape, array.dtype)
+        route = self._known.get(request)
+        if route is None:
+            route, outputs = self.route(feeds, into or {})
+            if is_kept:
+                if len(self._known) >= _KNOWN:
+                    self._known.clear()
+                self._known[request] = route
+            if outputs is not None:
+                return outputs
+        self._latest = route
+        return route.way.run(feeds, into or {})
+
+    def route(
+        self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING
+    ) -> tuple[Route, dict[str, Array] | None]:
+        """The way that requests like this one take, and the outputs if it had to run for that.
+
+        Raises:
+            UsageError: it does not fit the model.
+        """
+        self._check(feeds)
+        trials = self.opened.trials
+        route, outputs = (Route(self.opened.parts), None) if trials is None else trials.decide(feeds, into)
+        self._latest = route
+        return route, outputs
+
+    @property
+    def programs(self) -> tuple[PartProgram, ...]:
+        """Regions and what lies between them, in order."""
+        return self.opened.parts.programs
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Every node, and why it is where it is, in requests like the one that ran last."""
+        return tuple(placed(one, self._latest.verdict) for one in self.opened.placements)
+
+    @property
+    def verdict(self) -> str:
+        """See :attr:`Program.verdict`; on requests like the one that ran last."""
+        return self._latest.verdict.reason

@@ -1,0 +1,1 @@
+"""The state of a run: its checkpoints, its best weights and their average."""
