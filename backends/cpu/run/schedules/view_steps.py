@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.run.schedules.factors import Axis, axis_of, joined
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.cpu.run.schedules.view_factors import (
@@ -52,7 +52,7 @@ class _Arithmetic:
 def combine_in_place(values: Values, index: int, step: Step) -> bool:
     """Add the call of a step of arithmetic that reads its operands where they lie; whether it has one.
 
-    Operands that are whole tensors have faster kernels, but for quotients.
+    Whole tensors in the layout of their rows or images have faster kernels, but for quotients.
     """
     found = _arithmetic(step)
     if found is None:
@@ -60,7 +60,7 @@ def combine_in_place(values: Values, index: int, step: Step) -> bool:
     dims = values.dims[step.output]
     views = [values.view(step, position).repeated(dims) for position in range(len(step.inputs))]
     is_quotient = found.kind == "divide"
-    if not is_quotient and all(view.is_whole for view in views):
+    if not is_quotient and all(view.is_whole for view in views) and not _leaves_planes(values, step, views):
         return False
     if _combine(values, index, step, found, views):
         return True
@@ -71,6 +71,13 @@ def combine_in_place(values: Values, index: int, step: Step) -> bool:
         is_done = _combine(values, index, step, found, [in_order(values, view) for view in views])
         assert is_done
     return True
+
+
+def _leaves_planes(values: Values, step: Step, views: Sequence[PlacedView]) -> bool:
+    """Whether kernels for lanes would need copies of what another kernel for views made in planes."""
+    usual = values.layout_of(kernel_shape(views[0].dims, step.view)[0])
+    stored = [view.stored for view in views]
+    return usual != "planes" and any(own.layout == "planes" and own.key not in values.calls.places for own in stored)
 
 
 def _arithmetic(step: Step) -> _Arithmetic | None:
