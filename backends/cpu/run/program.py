@@ -170,9 +170,9 @@ class CpuProgram(Program):
     def release_idle(self) -> None:
         """See :meth:`Program.release_idle`."""
         regions = self._regions()
+        for region in regions:
+            region.release_idle()
         if regions:
-            # All take their arrays from one pool.
-            regions[0].release_idle()
             _kernels.trim_memory()
 
     @property
