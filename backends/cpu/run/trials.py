@@ -18,6 +18,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from sift_onnx.backends.base import Placement
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.costs import Estimate
 from sift_onnx.backends.cpu.lower.placements import KERNELS, ONNXRUNTIME
 from sift_onnx.backends.cpu.lower.profitability import is_certain
@@ -129,8 +130,10 @@ class Trials:
                 if verdict is None:
                     verdict, outputs = self._weigh(key, feeds, into)
                     self._verdicts[key] = verdict
-                    if all(found.placement == KERNELS for found in self._verdicts.values()):
+                    if self._whole is not None and all(found.placement == KERNELS for found in self._verdicts.values()):
                         self._whole = None
+                        # It has held all weights as dense ones.
+                        _kernels.trim_memory()
         if verdict.placement == KERNELS:
             return Route(self.kernels, verdict), outputs
         whole = self._whole

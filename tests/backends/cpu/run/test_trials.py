@@ -187,6 +187,14 @@ def test_nothing_is_repeated_where_the_first_run_beats_the_estimate_for_onnxrunt
     assert pair.latest.reason == "timed: 2e+03 ms in the kernels against an estimate of 4e+03 ms in onnxruntime"
 
 
+def test_memory_of_a_session_that_lost_goes_back_to_the_system(monkeypatch):
+    trimmed = []
+    monkeypatch.setattr(trials._kernels, "trim_memory", lambda: trimmed.append(pair.trials._whole))
+    pair = Pair([1.0], [2.0])
+    assert [pair.run(4), pair.run(4)] == ["kernels", "kernels"]
+    assert (pair.opened, trimmed) == (1, [None])
+
+
 def test_no_session_is_opened_where_the_kernels_beat_the_estimate_for_onnxruntime():
     pair = Pair([9.0, 2.0], [1.0], Estimate(4.0, 4.0))
     assert [pair.run(4), pair.run(4)] == ["kernels", "kernels"]
