@@ -23,7 +23,7 @@ __all__ = ["in_float32"]
 _HALVES = frozenset((onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16))
 _FLOATS = _HALVES | {onnx.TensorProto.FLOAT}
 # Of a product of two constants.
-_ROUNDING = {onnx.TensorProto.FLOAT16: 2.0**-10, onnx.TensorProto.BFLOAT16: 2.0**-7}
+_ROUNDING: dict[int, float] = {onnx.TensorProto.FLOAT16: 2.0**-10, onnx.TensorProto.BFLOAT16: 2.0**-7}
 # Names of attributes that hold a type.
 _TYPES = ("dtype", "output_dtype", "softmax_precision", "stash_type", "to")
 # Elements from which a matrix stays as it is stored.

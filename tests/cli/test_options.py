@@ -110,4 +110,4 @@ def test_a_sparsity_is_finite(tmp_path: Path, family: str, value: str) -> None:
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("Error: ")
-    assert "no number" in result.stderr
+    assert "not a number" in result.stderr

@@ -170,9 +170,9 @@ class CpuProgram(Program):
     def release_idle(self) -> None:
         """See :meth:`Program.release_idle`."""
         regions = self._regions()
+        for region in regions:  # those of one graph take their arrays from one pool
+            region.release_idle()
         if regions:
-            # All take their arrays from one pool.
-            regions[0].release_idle()
             _kernels.trim_memory()
 
     @property

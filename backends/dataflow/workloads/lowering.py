@@ -231,10 +231,10 @@ def _weightless(
         if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
             uncosted.append(Uncosted(label, node.op, "its subgraphs are not looked into"))
             continue
-        read = [t for t in node.inputs if _is_activation(t, analysis)]
-        new = [t for t in read if t.name not in caches]
-        appends = node.op == "Concat" and len(new) < len(read)
-        reads = _elements(analysis, new if appends else read, unknown=0)
+        operands = [t for t in node.inputs if _is_activation(t, analysis)]
+        new = [t for t in operands if t.name not in caches]
+        appends = node.op == "Concat" and len(new) < len(operands)
+        reads = _elements(analysis, new if appends else operands, unknown=0)
         writes = reads if appends else _elements(analysis, [t for t in node.outputs if t.name])
         if reads is None or writes is None:
             uncosted.append(Uncosted(label, node.op, "its output shape is unknown"))

@@ -10,8 +10,9 @@ import pytest
 from decoder_nets import LAYERS, SPELLINGS, decoder, llama
 from half_nets import halved, rounded, with_half_caches
 from nets import Net
-from sparse_nets import ONE_THREAD, SparseNet
+from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime
 
+from sift_onnx.backends.base import Program
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.session import InferenceSession
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("every_region_pays")
 
 PROMPTS = [[3, 5, 7], [1], [2, 9, 4, 4, 11]]
 BFLOAT16 = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
+_FLOAT16 = onnx.TensorProto.FLOAT16
 ONE_FIRST = ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in SPELLINGS if name != "llama")]
 
 _SESSIONS: list[InferenceSession] = []
@@ -65,7 +67,7 @@ def test_the_cache_of_a_decoder_stays_in_float32_and_in_place() -> None:
     made = Decoder(model(), 1)
     program, places = made.program, []
 
-    class Watched:
+    class Watched(Program):
         threads, caches, wide_caches = 1, program.caches, program.wide_caches
 
         def run(self, given, into):
@@ -180,3 +182,21 @@ def test_graphs_with_operators_of_other_domains_keep_their_halves() -> None:
     net = Net()
     net.output(net.dense(net.op("Strange", net.input("x", 4, 64), domain="custom.example"), 64, 64), 4, 64)
     assert in_float32(GraphView(Model.load(halved(net.model())))) is None
+
+
+def test_graphs_with_nodes_that_have_graphs_keep_their_halves_and_say_so() -> None:
+    net = SparseNet(17)
+    x = net.input("x", 4, 64)
+    h = net.op("MatMul", net.op("Cast", x, to=_FLOAT16), net.constant(np.eye(64), dtype=np.float16), name="half")
+    y = net.dense(net.op("Cast", h, to=onnx.TensorProto.FLOAT), 64, 64, name="full")
+    bodies = {}
+    for branch, op in (("then_branch", "Neg"), ("else_branch", "Abs")):
+        made = onnx.helper.make_tensor_value_info(branch, onnx.TensorProto.FLOAT, [4, 64])
+        bodies[branch] = onnx.helper.make_graph([onnx.helper.make_node(op, [y], [branch])], branch, [], [made])
+    total = net.op("Cast", net.op("ReduceSum", x, keepdims=0), to=onnx.TensorProto.BOOL)
+    net.output(net.op("If", total, name="y", **bodies), 4, 64)
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    found = {placement.name: placement for placement in program.placements}
+    assert found["full"].placement == "kernels"
+    assert found["half"].placement == "onnxruntime"
+    assert "is float16; the kernels are for float32" in found["half"].reason
