@@ -152,9 +152,11 @@ class Decoder:
                 # Logits of a whole prompt are many times those of a token.
                 self._program.release_idle()
             logits = self._step(tokens, cache, progress, given)
-            rows = np.full(len(prompts), logits.shape[1] - 1) if count or self._signature.pads_left else last
-            rows = np.minimum(rows, logits.shape[1] - 1)
-            chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
+            if count or self._signature.pads_left:
+                chosen = sampler.choose(logits[:, -1])
+            else:
+                rows = np.minimum(last, logits.shape[1] - 1)
+                chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
             del logits
             row = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
             has_ended |= [token in ends for token in chosen.tolist()]

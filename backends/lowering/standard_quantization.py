@@ -128,7 +128,7 @@ class _Rewriter:
         )
 
     def _add(self, op: str, inputs: list[str], output: str, name: str, axis: int | None) -> None:
-        attributes = {} if axis is None else {"axis": axis}
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
         self._nodes.append(onnx.helper.make_node(op, inputs, [output], name=name, **attributes))
 
     def _constant(self, values: npt.NDArray[Any], name: str) -> str:

@@ -76,6 +76,13 @@ class RegionProgram:
         self._arrays = arrays
         self.region = replace(region, steps=tuple(without_values(step) for step in region.steps))
         self._look_ups = look_ups(region.prepared)
+        # Where each symbol is the size of an axis.
+        self._sized = {
+            symbol: (name, axis)
+            for name, symbols in region.symbols.items()
+            for axis, symbol in enumerate(symbols)
+            if name in region.read and isinstance(symbol, str)
+        }
         self._reads = tuple((name, region.constants.get(name)) for name, _ in region.inputs)
         self._operators = RegionOperators(self.region, weights, isa)
         self._schedules = RegionSchedules(self.region, self._operators, isa)
@@ -162,9 +169,7 @@ class RegionProgram:
 
     def _sizes_of(self, values: Mapping[str, Array]) -> dict[str, int]:
         """What the names of sizes of values from outside stand for."""
-        known = ((symbols, values[name].shape) for name, symbols in self.region.symbols.items() if name in values)
-        pairs = (pair for symbols, shape in known for pair in zip(symbols, shape, strict=False))
-        return {symbol: size for symbol, size in pairs if isinstance(symbol, str)}
+        return {symbol: values[name].shape[axis] for symbol, (name, axis) in self._sized.items()}
 
     def prepare(self, sizes: Sequence[Sizes]) -> Prepared:
         """Schedules for inputs of ``sizes``; those of the shapes that came last are kept."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from sift_onnx.backends.base import Placement
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.costs import Estimate
 from sift_onnx.backends.cpu.lower.placements import KERNELS, ONNXRUNTIME
 from sift_onnx.backends.cpu.lower.profitability import is_certain
@@ -42,9 +43,6 @@ _CLOSE = 0.25
 # this, a session and its runs are cheap, and what an operator costs besides its work counts more.
 _MEASURED_MARGIN = 1.5
 _SHORT_SECONDS = 1e-3
-# By how much more than by the margin of an estimate the kernels have to win, so that classes of up to twice its sizes
-# need none: an estimate of a transformer takes as long as half of a short request.
-_FAR = 1.5
 # A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin. It has three
 # runs at least, lest one that was interrupted stands for all, unless they are long.
 _TURN_SECONDS = 1e-3
@@ -104,7 +102,7 @@ class Trials:
         self._clock = clock
         self._whole: Parts | None = None
         self._verdicts: dict[ShapeClass, Verdict] = {}
-        self._clear: dict[ShapeClass, Estimate] = {}
+        self._estimates: dict[ShapeClass, Estimate] = {}
         self._deciding = threading.Lock()
         renew_in_children(self)
 
@@ -132,8 +130,10 @@ class Trials:
                 if verdict is None:
                     verdict, outputs = self._weigh(key, feeds, into)
                     self._verdicts[key] = verdict
-                    if all(found.placement == KERNELS for found in self._verdicts.values()):
+                    if self._whole is not None and all(found.placement == KERNELS for found in self._verdicts.values()):
                         self._whole = None
+                        # It has held all weights as dense ones.
+                        _kernels.trim_memory()
         if verdict.placement == KERNELS:
             return Route(self.kernels, verdict), outputs
         whole = self._whole
@@ -144,12 +144,14 @@ class Trials:
         start = self._clock()
         outputs, shapes = self.kernels.run_shaped(feeds, into)
         first = self._clock() - start
-        if any(first <= clear.onnxruntime and _is_near(own, key) for own, clear in self._clear.items()):
-            # onnxruntime would take longer than it does there.
+        if any(
+            first * _MEASURED_MARGIN < other.onnxruntime and _is_within(sizes, key)
+            for sizes, other in self._estimates.items()
+        ):
+            # Less than onnxruntime is expected to take for smaller sizes. An estimate of a transformer takes half as
+            # long as a short request.
             return Verdict(KERNELS), outputs
-        estimate = self._estimate(shapes)
-        if is_certain(Estimate(_FAR * estimate.kernels, estimate.onnxruntime)):
-            self._clear[key] = estimate
+        estimate = self._estimates[key] = self._estimate(shapes)
         if is_certain(estimate, first):
             return Verdict(KERNELS), outputs
         own = first
@@ -197,12 +199,10 @@ def _is_clear(own: float, estimate: Estimate) -> bool:
     return own > _SHORT_SECONDS and own * _MEASURED_MARGIN < estimate.onnxruntime
 
 
-def _is_near(known: ShapeClass, other: ShapeClass) -> bool:
-    """Whether sizes of ``other`` are those of a known class, or up to twice as large."""
+def _is_within(known: ShapeClass, other: ShapeClass) -> bool:
+    """Whether no size of a known class is larger than that of another one."""
     return [*map(len, known)] == [*map(len, other)] and all(
-        size <= own <= 2 * size
-        for sizes, others in zip(known, other, strict=True)
-        for size, own in zip(sizes, others, strict=True)
+        size <= own for sizes, others in zip(known, other, strict=True) for size, own in zip(sizes, others, strict=True)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,10 @@ from sift_onnx.backends.lowering.matching.affine_chains import Affine, NoAffine,
 __all__ = ["Dequantizing", "find_dequantizings"]
 
 _Values = npt.NDArray[np.float64]
-_BYTES = {onnx.TensorProto.UINT8: np.dtype(np.uint8), onnx.TensorProto.INT8: np.dtype(np.int8)}
+_BYTES: Mapping[int, np.dtype[np.integer]] = {
+    onnx.TensorProto.UINT8: np.dtype(np.uint8),
+    onnx.TensorProto.INT8: np.dtype(np.int8),
+}
 # How far a zero point is from an integer.
 _NEAR_INTEGER = 1e-3
 # Nodes between a quantizer and the one that dequantizes.

@@ -7,7 +7,7 @@ with the inverse may stand for the quotient. A straight-through estimator is exp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,10 @@ from sift_onnx.backends.lowering.matching.affine_chains import Affine, NoAffine,
 __all__ = ["Quantizing", "find_quantizings"]
 
 _Values = npt.NDArray[np.float64]
-_BYTES = {onnx.TensorProto.UINT8: np.dtype(np.uint8), onnx.TensorProto.INT8: np.dtype(np.int8)}
+_BYTES: Mapping[int, np.dtype[np.integer]] = {
+    onnx.TensorProto.UINT8: np.dtype(np.uint8),
+    onnx.TensorProto.INT8: np.dtype(np.int8),
+}
 _NUMBERS = (onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 # Nodes on either side of the one that rounds.
 _MOST_NODES = 6

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from sift_onnx.backends.lowering.dims import Dim, Dims
+from sift_onnx.backends.lowering.dims import Dim, Dims, product
 from sift_onnx.backends.lowering.rules.convolution import check_weights
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import BatchedMatmul, Matmul, Reshaped, Spec, Transposed
@@ -141,8 +139,8 @@ def _with_weights(node: NodeView, constant: int, terms: Sequence[str], result: s
         raise NotLowered("axes of its weights that are summed over lie between others")
     stored = node.constant(constant)
     assert stored is not None
-    count, total = (int(np.prod([sizes[label] for label in group], dtype=np.int64)) for group in (columns, summed))
-    if not count or not total:
+    count, total = (product(sizes[label] for label in group) for group in (columns, summed))
+    if not (isinstance(count, int) and isinstance(total, int) and count and total):
         raise NotLowered("its weights are empty")
     matrix = WeightMatrix(stored, count, total, transposed=weights == summed + columns)
     check_weights(node, matrix)

@@ -144,7 +144,8 @@ def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]
     kind = node.graph.elem_type(node.input(0))
     if all(kind != dtype.onnx_type for dtype in QUANTIZED):
         return ()
-    made = _WITH_BYTES.get(node.op, lambda node: rule(replace(node, types=QUANTIZED)))(node)
+    of_bytes = _WITH_BYTES.get(node.op)
+    made = rule(replace(node, types=QUANTIZED)) if of_bytes is None else of_bytes(node)
     steps = made if isinstance(made, tuple) else (made,)
     if any(isinstance(step.spec, LinearResize) for step in steps):
         raise NotLowered("no kernel interpolates bytes")

@@ -11,7 +11,7 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.convolution import check_weights
 from sift_onnx.backends.lowering.rules.product_weights import weight_matrix
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import BatchedMatmul, ChannelScale, Matmul, Transposed
+from sift_onnx.backends.lowering.specs import BatchedMatmul, ChannelScale, Matmul, Spec, Transposed
 from sift_onnx.backends.lowering.specs.products import dims_of_product
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 
@@ -41,11 +41,9 @@ def _weights_first(node: NodeView) -> tuple[Step, ...]:
     weights = WeightMatrix(stored, *shape)
     check_weights(node, weights)
     turn = Transposed((*range(len(dims) - 2), len(dims) - 1, len(dims) - 2))
+    specs: tuple[Spec, ...] = (turn, Matmul(weights, None), turn)
     names = (node.input(1), f"{node.output}/turned", f"{node.output}/product", node.output)
-    return tuple(
-        Step(spec, (names[i],), names[i + 1], view, "rows", (node.index,))
-        for i, spec in enumerate((turn, Matmul(weights, None), turn))
-    )
+    return tuple(Step(spec, (names[i],), names[i + 1], view, "rows", (node.index,)) for i, spec in enumerate(specs))
 
 
 def gemm(node: NodeView) -> Step | tuple[Step, ...]:

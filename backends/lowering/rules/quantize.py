@@ -15,7 +15,7 @@ from sift_onnx.backends.lowering.matching.byte_chains import ByteFunction, value
 from sift_onnx.backends.lowering.quantization import HIGHEST, Quantization
 from sift_onnx.backends.lowering.rules.pooling import pool
 from sift_onnx.backends.lowering.rules.quantized_layers import conv_spec, matmul_spec, quantization_at
-from sift_onnx.backends.lowering.rules.resize import pad
+from sift_onnx.backends.lowering.rules.resize import padded_images
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.rules.stored_integers import Integers
 from sift_onnx.backends.lowering.specs import (
@@ -175,8 +175,8 @@ def clipped_bytes(node: NodeView) -> Step:
 
 
 def padded_bytes(node: NodeView) -> Step:
-    """Pad of bytes, with a byte."""
-    step = pad(replace(node, types=QUANTIZED))
+    """Pad of images of bytes, with a byte."""
+    step = padded_images(replace(node, types=QUANTIZED))
     if isinstance(step.spec, PixelCopy):
         step = replace(step, spec=replace(step.spec, fill=step.spec.fill + _shift_of(node)))
     return replace(step, dtype=DType.UINT8, result_dtype=DType.UINT8)

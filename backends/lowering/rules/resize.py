@@ -15,7 +15,7 @@ from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import DepthToSpace, Joined, LinearResize, PixelCopy, Reshaped
 
-__all__ = ["depth_to_space", "pad", "resize", "upsample"]
+__all__ = ["depth_to_space", "pad", "padded_images", "resize", "upsample"]
 
 
 def upsample(node: NodeView) -> Step:
@@ -105,14 +105,21 @@ def _to_size(operand: Dim, size: Dim, sampling: Sampling) -> Sampling:
 
 
 def pad(node: NodeView) -> Step | tuple[Step, ...]:
-    """Pad of height and width, which convolutions behind it take in, of rows, or by nothing, as exporters write it."""
+    """Pad of images, or of rows by a constant."""
+    is_image = len(node.dims(0)) == 4 and node.views.get(node.input(0)) != "rows"
+    pads = node.integers(1, "pads")
+    if is_image or not any(pads) or node.attribute("mode", "constant") != "constant":
+        return padded_images(node)
+    return _padded_rows(node, pads)
+
+
+def padded_images(node: NodeView) -> Step:
+    """Pad of height and width, which convolutions behind it take in, or by nothing, as exporters write it."""
     pads = node.integers(1, "pads")
     if not any(pads):
         return node.step(Reshaped(), node.operand(0))
-    mode = node.attribute("mode", "constant")
-    if mode == "constant" and (len(node.dims(0)) != 4 or node.views.get(node.input(0)) == "rows"):
-        return _padded_rows(node, pads)
     node.operand(0, "image")
+    mode = node.attribute("mode", "constant")
     if mode not in ("constant", "edge", "reflect"):
         raise NotLowered(f"no kernel pads with {mode}")
     axes = [axis % 4 for axis in node.integers(3, "axes")] or list(range(4))
@@ -157,8 +164,8 @@ def _padded_rows(node: NodeView, pads: list[int]) -> tuple[Step, ...]:
                 node.graph.constants[constant] = gs.Constant(constant, np.full(shape, fill, np.float32))
                 names.append(constant)
                 starts.append(start)
-        dims[axis] = before + size + behind
-        spec = Joined(axis, tuple(starts), dims[axis], tuple(range(1, len(names))))
+        total = dims[axis] = before + size + behind
+        spec = Joined(axis, tuple(starts), total, tuple(range(1, len(names))))
         output = node.output if axis == padded[-1][0] else f"{node.output}/axis {axis}"
         view = view_of_result(node, node.output, tuple(dims), name, axis)
         steps.append(Step(spec, tuple(names), output, node.views.get(name, "rows"), view, (node.index,)))

@@ -48,7 +48,7 @@ def bounded(net: Net, x: str, low: float, high: float, is_split: bool) -> str:
     return str(net.op("Clip", x, number(net, low), number(net, high)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
     scale=st.sampled_from([0.01, 0.037, 0.25]),
     zero=st.sampled_from([0, 3, 128]),

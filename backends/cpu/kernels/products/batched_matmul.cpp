@@ -12,10 +12,13 @@ namespace {
 
 // Of the sums that are made at a time: the columns of a tile stay in the first-level cache while all rows pass.
 constexpr std::int64_t kDepthAtOnce = 128;
+// Of images in lanes, of which each value is a cache line: as much of both operands as the second-level cache keeps.
+constexpr std::int64_t kLaneDepth = 64;
 // Multiply-adds that are worth a thread.
 constexpr std::int64_t kTaskSize = 65536;
 // Rows that share the columns that a task copies.
 constexpr std::int64_t kLeastRows = 32;
+constexpr std::int64_t kLeastLaneRows = 8;
 // With fewer rows, columns that are adjacent are read where they lie.
 constexpr std::int64_t kCopiedFrom = 16;
 
@@ -85,36 +88,47 @@ BatchedMatmul::Operand BatchedMatmul::matrix_of(const TensorView& view, const fl
 void BatchedMatmul::run_lanes(ThreadPool& pool, const float* left, const float* right, float* out) const {
   const BatchedMatmulOptions& o = options_;
   const std::int64_t groups = group_count(o.left.shape, o.layout);
-  const std::int64_t of_row = o.columns * o.depth * kLanes;
-  const std::int64_t rows = std::min(o.rows, ceil_div(kTaskSize, of_row));
+  const std::int64_t rows = rows_of_task(pool, groups * matrices_, kLeastLaneRows);
   const std::int64_t parts = ceil_div(o.rows, rows);
-  pool.parallel_for(groups * matrices_ * parts, [&](std::int64_t task) {
-    const std::int64_t row = task % parts * rows;
-    const std::int64_t number = task / parts;
-    const Operand a = matrix_of(o.left, left, number / matrices_, number % matrices_);
-    const Operand b = matrix_of(o.right, right, number / matrices_, number % matrices_);
-    view_kernels_.lane_product({.rows = a.first + row * a.stride,
-                                .row_stride = a.stride,
-                                .row_step = a.depth_stride,
-                                .row_count = std::min(rows, o.rows - row),
-                                .columns = b.first,
-                                .column_stride = b.stride,
-                                .column_step = b.depth_stride,
-                                .column_count = o.columns,
-                                .depth = o.depth,
-                                .scale = o.scale,
-                                .out = out + (number * o.rows + row) * o.columns * kLanes,
-                                .out_stride = o.columns * kLanes});
+  const std::int64_t together = ceil_div(kTaskSize, rows * o.columns * o.depth * kLanes);
+  const std::int64_t count = groups * matrices_ * parts;
+  pool.parallel_for(ceil_div(count, together), [&](std::int64_t task) {
+    for (std::int64_t i = task * together; i < std::min(count, (task + 1) * together); ++i) {
+      const std::int64_t row = i % parts * rows;
+      const std::int64_t number = i / parts;
+      const Operand a = matrix_of(o.left, left, number / matrices_, number % matrices_);
+      const Operand b = matrix_of(o.right, right, number / matrices_, number % matrices_);
+      for (std::int64_t first = 0; first < o.depth; first += kLaneDepth) {
+        view_kernels_.lane_product({.rows = a.first + row * a.stride + first * a.depth_stride,
+                                    .row_stride = a.stride,
+                                    .row_step = a.depth_stride,
+                                    .row_count = std::min(rows, o.rows - row),
+                                    .columns = b.first + first * b.depth_stride,
+                                    .column_stride = b.stride,
+                                    .column_step = b.depth_stride,
+                                    .column_count = o.columns,
+                                    .depth = std::min(kLaneDepth, o.depth - first),
+                                    .scale = o.scale,
+                                    .adds = first > 0,
+                                    .out = out + (number * o.rows + row) * o.columns * kLanes,
+                                    .out_stride = o.columns * kLanes});
+      }
+    }
   });
+}
+
+// Rows of a task, of `others` that are there besides: as many as leave each thread a few tasks. Sums do not depend on
+// how rows are divided.
+std::int64_t BatchedMatmul::rows_of_task(const ThreadPool& pool, std::int64_t others, std::int64_t least) const {
+  const std::int64_t wanted = ceil_div(4 * std::int64_t{pool.threads()}, others);
+  return std::min(options_.rows, std::max(least, ceil_div(ceil_div(options_.rows, wanted), least) * least));
 }
 
 void BatchedMatmul::run_planes(ThreadPool& pool, const float* left, const float* right, float* out) const {
   const BatchedMatmulOptions& o = options_;
   const std::int64_t tile_columns = std::min(view_kernels_.tile_columns, o.columns);
   const std::int64_t tiles = ceil_div(o.columns, tile_columns);
-  // Sums do not depend on how rows are divided.
-  const std::int64_t wanted = ceil_div(4 * std::int64_t{pool.threads()}, matrices_ * tiles);
-  const std::int64_t rows = std::min(o.rows, std::max(kLeastRows, ceil_div(ceil_div(o.rows, wanted), 16) * 16));
+  const std::int64_t rows = rows_of_task(pool, matrices_ * tiles, kLeastRows);
   const std::int64_t parts = ceil_div(o.rows, rows);
   const std::int64_t together = ceil_div(kTaskSize, rows * tile_columns * o.depth);
   const std::int64_t count = matrices_ * tiles * parts;

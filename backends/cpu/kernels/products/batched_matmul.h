@@ -53,6 +53,7 @@ class BatchedMatmul final : public Op {
   Operand matrix_of(const TensorView& view, const float* tensor, std::int64_t group, std::int64_t matrix) const;
   void run_planes(ThreadPool& pool, const float* left, const float* right, float* out) const;
   void run_lanes(ThreadPool& pool, const float* left, const float* right, float* out) const;
+  std::int64_t rows_of_task(const ThreadPool& pool, std::int64_t others, std::int64_t least) const;
   void run_tile(const Operand& left, const Operand& right, const Tile& tile, float* out) const;
   void pack(const Operand& right, const Tile& tile, std::int64_t first, std::int64_t depth, float* panel) const;
 

@@ -17,11 +17,12 @@ from msgspec.structs import replace
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.run.schedules.factors import Axis, axis_of, joined
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.cpu.run.schedules.view_factors import (
     ImageView,
+    Loop,
     common_loops,
     contiguous,
     image_view,
@@ -51,7 +52,7 @@ class _Arithmetic:
 def combine_in_place(values: Values, index: int, step: Step) -> bool:
     """Add the call of a step of arithmetic that reads its operands where they lie; whether it has one.
 
-    Operands that are whole tensors have faster kernels, but for quotients.
+    Whole tensors in the layout of their rows or images have faster kernels, but for quotients.
     """
     found = _arithmetic(step)
     if found is None:
@@ -59,7 +60,7 @@ def combine_in_place(values: Values, index: int, step: Step) -> bool:
     dims = values.dims[step.output]
     views = [values.view(step, position).repeated(dims) for position in range(len(step.inputs))]
     is_quotient = found.kind == "divide"
-    if not is_quotient and all(view.is_whole for view in views):
+    if not is_quotient and all(view.is_whole for view in views) and not _leaves_planes(values, step, views):
         return False
     if _combine(values, index, step, found, views):
         return True
@@ -70,6 +71,13 @@ def combine_in_place(values: Values, index: int, step: Step) -> bool:
         is_done = _combine(values, index, step, found, [in_order(values, view) for view in views])
         assert is_done
     return True
+
+
+def _leaves_planes(values: Values, step: Step, views: Sequence[PlacedView]) -> bool:
+    """Whether kernels for lanes would need copies of what another kernel for views made in planes."""
+    usual = values.layout_of(kernel_shape(views[0].dims, step.view)[0])
+    stored = [view.stored for view in views]
+    return usual != "planes" and any(own.layout == "planes" and own.key not in values.calls.places for own in stored)
 
 
 def _arithmetic(step: Step) -> _Arithmetic | None:
@@ -126,9 +134,9 @@ def join_in_place(values: Values, index: int, step: Step, spec: Joined) -> bool:
         total *= own_dims[axis]
     parts = []
     for position, start in enumerate(spec.starts):
-        sizes = tuple(spec.count(position) if axis == spec.axis else size for axis, size in enumerate(dims))
+        own = tuple(spec.count(position) if axis == spec.axis else size for axis, size in enumerate(dims))
         view = values.view(step, position)
-        part = image_view(_as_images(values, view, main.images, step).repeated(sizes))
+        part = image_view(_as_images(values, view, main.images, step).repeated(own))
         if part is None or part.images != main.images or not _is_simple(part.axes):
             return False
         parts.append((part, start))
@@ -136,11 +144,11 @@ def join_in_place(values: Values, index: int, step: Step, spec: Joined) -> bool:
     shape: Shape = (max(main.images, 1), total, 1, 1)
     key = f"{step.output}:{layout}"
     for part, start in parts:
-        sizes_of_part = [math.prod(size for size, _ in part.axes[axis]) for axis in order]
-        steps = [part.axes[axis][0][1] if part.axes[axis] else 0 for axis in order]
-        out = (shape, start * result[spec.axis], [result[axis] for axis in order])
+        loops = [Loop(axis, size, (stride, result[axis])) for axis in order for size, stride in part.axes[axis]]
+        sizes, (read, written) = merged(loops) if loops else ([], ([], []))
+        out = (shape, start * result[spec.axis], written)
         op = _kernels.ViewArithmetic(
-            "first", sizes=sizes_of_part, left=operand(part.view, steps), out=out, layout=layout, isa=values.isa
+            "first", sizes=sizes, left=operand(part.view, read), out=out, layout=layout, isa=values.isa
         )
         stored = part.view.stored
         values.calls.call(op, stored.shape, (stored.key,), key, step.dtype, index)

@@ -47,7 +47,7 @@ def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Floats, second: F
 
 
 @pytest.mark.parametrize(("isa", "extended"), VARIANTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     m=st.sampled_from((1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 40, 130, 300)),
     rows=st.integers(1, 70),

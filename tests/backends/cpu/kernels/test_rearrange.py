@@ -37,7 +37,7 @@ shapes = st.tuples(st.integers(1, 35), st.integers(1, 40), st.integers(1, 4), st
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("source_layout", LAYOUTS)
 @pytest.mark.parametrize("target_layout", LAYOUTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(target=shapes, sizes=st.tuples(st.integers(1, 40), st.integers(1, 9)), data=st.data())
 def test_values_come_from_where_the_map_says(
     isa: str, source_layout: str, target_layout: str, target: Shape, sizes: tuple[int, int], data: st.DataObject

@@ -89,15 +89,15 @@ def test_clear_estimates_are_not_timed():
     assert pair.asked == [[{"x": (4,)}]]
 
 
-def test_classes_of_up_to_twice_the_sizes_of_a_clear_one_are_not_estimated():
+def test_a_run_shorter_than_onnxruntime_for_smaller_sizes_needs_no_estimate():
     pair = Pair([5.0], [1.0], CLEAR)
-    assert [pair.run(*sizes) for sizes in ((4, 4), (6, 4), (8, 8), (4, 12), (3, 4))] == ["kernels"] * 5
-    assert [shapes[0]["x"] for shapes in pair.asked] == [(4, 4), (4, 12), (3, 4)]
+    assert [pair.run(*sizes) for sizes in ((4, 4), (6, 4), (24, 8), (3, 24))] == ["kernels"] * 4
+    assert [shapes[0]["x"] for shapes in pair.asked] == [(4, 4), (3, 24)]
 
 
-def test_a_class_beside_a_clear_one_is_estimated_if_its_run_takes_longer_than_onnxruntime_there():
-    pair = Pair([5.0, 9.5], [1.0], CLEAR)
-    assert [pair.run(4), pair.run(6)] == ["kernels", "onnxruntime"]
+def test_a_run_that_is_not_much_shorter_is_estimated():
+    pair = Pair([5.0, 7.0], [1.0], CLEAR)
+    assert [pair.run(4), pair.run(6)] == ["kernels", "kernels"]
     assert [shapes[0]["x"] for shapes in pair.asked] == [(4,), (6,)]
 
 
@@ -185,6 +185,14 @@ def test_nothing_is_repeated_where_the_first_run_beats_the_estimate_for_onnxrunt
     assert [pair.run(4), pair.run(4)] == ["kernels", "kernels"]
     assert (pair.kernels.runs, pair.opened) == (2, 0)
     assert pair.latest.reason == "timed: 2e+03 ms in the kernels against an estimate of 4e+03 ms in onnxruntime"
+
+
+def test_memory_of_a_session_that_lost_goes_back_to_the_system(monkeypatch):
+    trimmed = []
+    monkeypatch.setattr(trials._kernels, "trim_memory", lambda: trimmed.append(pair.trials._whole))
+    pair = Pair([1.0], [2.0])
+    assert [pair.run(4), pair.run(4)] == ["kernels", "kernels"]
+    assert (pair.opened, trimmed) == (1, [None])
 
 
 def test_no_session_is_opened_where_the_kernels_beat_the_estimate_for_onnxruntime():

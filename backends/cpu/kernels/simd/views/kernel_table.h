@@ -38,6 +38,7 @@ struct LaneProductArgs {
   std::int64_t column_count;
   std::int64_t depth;
   float scale;
+  bool adds;
   float* out;  // columns are adjacent blocks
   std::ptrdiff_t out_stride;
 };

@@ -34,7 +34,11 @@ void lane_sums(const LaneProductArgs& args, std::int64_t row, std::int64_t colum
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r, out += args.out_stride) {
 #pragma GCC unroll 4
-      for (int c = 0; c < Columns; ++c) store(out + c * kBlock, sums[r][c] * args.scale);
+      for (int c = 0; c < Columns; ++c) {
+        float* const at = out + c * kBlock;
+        const Vec sum = sums[r][c] * args.scale;
+        store(at, args.adds ? load(at) + sum : sum);
+      }
     }
   }
 }

@@ -52,7 +52,7 @@ def chains(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[Moving, np.ndar
     return dims, steps
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(chain=chains())
 def test_a_view_has_the_places_that_numpy_has(chain: tuple[tuple[int, ...], list[tuple[Moving, np.ndarray]]]) -> None:
     dims, steps = chain
