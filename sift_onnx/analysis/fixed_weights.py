@@ -167,11 +167,16 @@ def _waves(matrix: Matrix) -> str:
 
 
 def _is_wave(matrix: Matrix) -> bool:
-    count, length = matrix.shape
-    if count < 3:
+    if len(matrix) < 3:
         return False
-    angles = 2 * np.pi * np.outer(np.arange(count), np.arange(length)) / length
     bound = _TOLERANCE * np.abs(matrix).max()
+    # Cosines of large matrices take long, and few rows tell those that were learned.
+    return _fits_waves(matrix[:3], bound) and _fits_waves(matrix, bound)
+
+
+def _fits_waves(matrix: Matrix, bound: float) -> bool:
+    count, length = matrix.shape
+    angles = 2 * np.pi * np.outer(np.arange(count), np.arange(length)) / length
     # Multiplied across, so that the window need not be known.
     if (np.abs(matrix - matrix[0] * np.cos(angles)) <= bound).all():
         return bool(matrix[0].any())

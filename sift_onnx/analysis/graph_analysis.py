@@ -41,6 +41,7 @@ class _Growth:
     attention: AttentionGrowth = "head-dim"
     resize_outputs: tuple[str, ...] = ()
     whole_groups: bool = False
+    fixed: Mapping[str, str] | None = None
 
 
 def analyze(
@@ -50,6 +51,7 @@ def analyze(
     attention: AttentionGrowth = "head-dim",
     resize_outputs: Sequence[str] = (),
     whole_groups: bool = False,
+    fixed: Mapping[str, str] | None = None,
 ) -> AxisAnalysis:
     """Find out which axes of ``model`` can grow, and which of them together.
 
@@ -64,12 +66,14 @@ def analyze(
         resize_outputs: globs over graph outputs that may change their size.
         whole_groups: whether normalizations get more groups, in place of wider ones, and attention between features
             more heads.
+        fixed: weights that are fixed functions, as an analysis at other shapes has found them; their values are read
+            unless it is given.
 
     Raises:
         UsageError: an input shape is missing or wrong.
         UnsupportedError: the graph contradicts itself, or has a cycle.
     """
-    growth = _Growth(attention, tuple(resize_outputs), whole_groups)
+    growth = _Growth(attention, tuple(resize_outputs), whole_groups, fixed)
     if isinstance(input_shapes, BoundInputs):
         return _first_that_fits(model, [input_shapes], growth)
     return _first_that_fits(model, bindings(model_inputs(model), input_shapes), growth)
@@ -194,17 +198,17 @@ def _analyze(
             continue
         for axis in analysis.axes.get(output.name) or ():
             analysis.system.pin(axis.size, Cause(output.name, "output", f"it is the graph output {output.name!r}"))
-    _keep_fixed_weights(analysis)
+    _keep_fixed_weights(analysis, growth.fixed)
     _require_integers(analysis)
     analysis.unscaled.extend(find_scales(analysis))
     return analysis
 
 
-def _keep_fixed_weights(analysis: AxisAnalysis) -> None:
+def _keep_fixed_weights(analysis: AxisAnalysis, known: Mapping[str, str] | None) -> None:
     """Find the weights that were not learned, and keep their sizes; one of equal channels may get more of these."""
     layers = [layer for name, layer in analysis.layers.items() if name not in analysis.tables]
     uses = ((analysis.order[layer.uses[0].index], layer.constant) for layer in layers if layer.kind != "embedding")
-    analysis.fixed.update(fixed_weights(uses))
+    analysis.fixed.update(fixed_weights(uses) if known is None else known)
     for name, reason in analysis.fixed.items():
         layer = analysis.layers[name]
         use = layer.uses[0]

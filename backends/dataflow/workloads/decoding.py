@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
-from sift_onnx.backends.dataflow.workloads.lowering import KnownPatterns, lower_at
+from sift_onnx.backends.dataflow.workloads.lowering import KnownWeights, lower_at
 from sift_onnx.backends.dataflow.workloads.workload import WeightlessOp, Workload
 from sift_onnx.backends.decoding.signature import DecoderSignature, read_decoder
 from sift_onnx.errors import UnsupportedError, UsageError
@@ -156,12 +156,12 @@ def lower_decoding(
             raise UsageError(f"`input_shapes` gives {name!r} a shape, which follows from `decode`; leave it out")
     others = bind(specs, input_shapes, sequences) if specs else BoundInputs()
     caches = frozenset(pair.past for pair in signature.pairs)
-    patterns: KnownPatterns = {}
+    known = KnownWeights()
 
     def at(new: int, past: int) -> Workload:
         own = signature.bound(sequences, new, past)
         bound = replace(others, shapes={**others.shapes, **own.shapes}, values=own.values)
-        return replace(lower_at(loaded, bound, patterns=patterns, caches=caches), batch=sequences)
+        return replace(lower_at(loaded, bound, known=known, caches=caches), batch=sequences)
 
     per_token = sum(int(np.prod(pair.sizes(sequences, 1))) for pair in signature.pairs)
     return decode_workload(at, prompt, tokens, per_token)

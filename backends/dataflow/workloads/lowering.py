@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from numbers import Integral
 from typing import Any
@@ -32,13 +33,23 @@ from sift_onnx.operators.traits import RECURRENT
 from sift_onnx.shapes.input_binding import BoundInputs
 from sift_onnx.weights.sparse import index_dtype
 
-__all__ = ["KnownPatterns", "lower", "lower_at"]
-
-# Matrix and non-zeros of each weight that was looked at, by its name and node.
-KnownPatterns = dict[tuple[str, int], tuple[Pattern, IndexMap]]
+__all__ = ["KnownWeights", "lower", "lower_at"]
 
 # A weight without a mask counts as pruned from this share of zeros on; below, indices cost more than the zeros save.
 _PRUNED_FROM = 0.1
+
+
+@dataclass
+class KnownWeights:
+    """What has been found out about the weights of a model, whatever the shapes of its inputs.
+
+    Attributes:
+        patterns: matrix and non-zeros of each, by its name and the index of its node.
+        fixed: those that are fixed functions; None before the first analysis.
+    """
+
+    patterns: dict[tuple[str, int], tuple[Pattern, IndexMap]] = field(default_factory=dict)
+    fixed: Mapping[str, str] | None = None
 
 
 def lower(
@@ -70,7 +81,7 @@ def lower_at(
     input_shapes: Mapping[str, Sequence[int]] | BoundInputs | None = None,
     batch: int | None = None,
     *,
-    patterns: KnownPatterns | None = None,
+    known: KnownWeights | None = None,
     caches: Collection[str] = (),
 ) -> Workload:
     """As :func:`lower`, of a model that is lowered at several shapes.
@@ -79,14 +90,15 @@ def lower_at(
         loaded: the model, computed parameters stored.
         input_shapes: as :func:`analyze` takes them.
         batch: see :func:`lower`.
-        patterns: of weights that have been looked at; those that were not are added.
+        known: of weights that have been looked at; those that were not are added.
         caches: inputs that stay where they are, so that to append to one writes what is new.
     """
-    analysis = analyze(loaded, input_shapes)
+    known = known or KnownWeights()
+    analysis = analyze(loaded, input_shapes, fixed=known.fixed)
+    known.fixed = analysis.fixed
     own = _own_batch(loaded, analysis)
     scale = Fraction(int(batch) if batch is not None else own, own)
     roles = first_and_last(analysis)
-    known = patterns if patterns is not None else {}
     products: list[SparseProduct] = []
     lookups: list[WeightlessOp] = []
     for layer in analysis.layers.values():
@@ -122,7 +134,7 @@ def _scaled(elements: int, scale: Fraction) -> int:
 
 
 def _products(
-    layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction, known: KnownPatterns, needs_input_gradient: bool
+    layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction, known: KnownWeights, needs_input_gradient: bool
 ) -> list[SparseProduct]:
     """One product per node that multiplies by the weight."""
     original = analysis.system.original
@@ -132,10 +144,11 @@ def _products(
     products = []
     for use in layer.uses:
         node = analysis.order[use.index]
-        if (layer.name, use.index) not in known:
+        key = layer.name, use.index
+        if key not in known.patterns:
             forward, backward = _maps(layer, node, shape)
-            known[layer.name, use.index] = _pattern(layer.constant, shape, forward), backward
-        pattern, backward = known[layer.name, use.index]
+            known.patterns[key] = _pattern(layer.constant, shape, forward), backward
+        pattern, backward = known.patterns[key]
         sizes = [original(size) for size in use.positions]
         sequential = 1
         if use.op in RECURRENT and len(node.inputs) > 2 and node.inputs[2].name == layer.name:

@@ -35,6 +35,7 @@ _REDUCTIONS = {
     "SkipLayerNormalization": (9, 2),
     "EmbedLayerNormalization": (9, 2),
     "SimplifiedLayerNormalization": (6, 1),
+    "SkipSimplifiedLayerNormalization": (7, 1),
     "RMSNormalization": (6, 1),
     "GroupNormalization": (8, 2),
     "InstanceNormalization": (8, 2),
@@ -56,7 +57,7 @@ _ELEMENTWISE = {
     "Clip": 2, "LeakyRelu": 2, "PRelu": 2, "HardSigmoid": 3, "HardSwish": 4, "BatchNormalization": 2,
     "Div": 4, "Reciprocal": 4, "Sqrt": 4, "Exp": 4, "Log": 6, "Pow": 4, "Sin": 6, "Cos": 6,
     "Sigmoid": 8, "Tanh": 8, "Erf": 8, "Softplus": 10, "Softsign": 5, "Elu": 6, "Selu": 7, "Celu": 7, "Mish": 14,
-    "Gelu": 10, "FastGelu": 12, "BiasGelu": 11, "QuickGelu": 9, "Swish": 9,
+    "Gelu": 10, "FastGelu": 12, "BiasGelu": 11, "QuickGelu": 9, "Swish": 9, "RotaryEmbedding": 3,
 }  # fmt: skip
 _WINDOWS = ("MaxPool", "AveragePool", "LpPool")
 # An operator without an entry does this much per output element.

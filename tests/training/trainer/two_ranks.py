@@ -26,6 +26,7 @@ from sift_onnx.training.trainer import TrainingSettings, parallelism, train_file
 from sift_onnx.training.trainer.batch import input_specs
 from sift_onnx.training.trainer.data import load_data
 from sift_onnx.training.trainer.loop import Trainer
+from sift_onnx.training.trainer.optimizer_step import OptimizerStep
 from sift_onnx.training.trainer.process_group import Ranks, joined_ranks
 from sift_onnx.training.trainer.state.checkpoint import checkpoints_in, load_checkpoint
 
@@ -106,19 +107,19 @@ def reduced_bytes(folder: Path, ranks: Ranks, kernels: str) -> tuple[list[int], 
     chosen = recipe(folder, steps=11, sparsity=ALGORITHMS["90%"], kernels=kernels)
     sizes: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        reduce, step = dist.all_reduce, Trainer._step
+        reduce, step = dist.all_reduce, OptimizerStep.run
 
         def counting(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             # Ranks agree by integers on when an epoch is over.
             sizes[-1] += tensor.nbytes if tensor.is_floating_point() else 0
             return reduce(tensor, *args, **kwargs)
 
-        def starting(self: Trainer, parts: Any) -> float:
+        def starting(self: OptimizerStep, *args: Any) -> float:
             sizes.append(0)
-            return step(self, parts)
+            return step(self, *args)
 
         patch.setattr(parallelism, "DistributedDataParallel", CountingDDP)
-        patch.setattr(Trainer, "_step", starting)
+        patch.setattr(OptimizerStep, "run", starting)
         sizes.append(0)
         patch.setattr(dist, "all_reduce", counting)
         digests = train(folder, ranks, chosen, net="wide32.onnx")[1]

@@ -34,9 +34,11 @@ def multiply(values: Values, index: int, step: Step, spec: BatchedMatmul) -> Non
     if _multiply(values, index, step, spec, views):
         return
     views = [in_planes(values, view) for view in views]
+    if _multiply(values, index, step, spec, views):
+        return
+    views = [in_order(values, view) for view in views]
     if not _multiply(values, index, step, spec, views):
-        is_done = _multiply(values, index, step, spec, [in_order(values, view) for view in views])
-        assert is_done
+        raise RuntimeError(f"no kernel reads the operands of {step.output!r}, which are tensors of their own")
 
 
 def _multiply(values: Values, index: int, step: Step, spec: BatchedMatmul, views: Sequence[PlacedView]) -> bool:

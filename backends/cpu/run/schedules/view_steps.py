@@ -67,9 +67,11 @@ def combine_in_place(values: Values, index: int, step: Step) -> bool:
     if not is_quotient:
         return False
     views = [in_planes(values, view) for view in views]
+    if _combine(values, index, step, found, views):
+        return True
+    views = [in_order(values, view) for view in views]
     if not _combine(values, index, step, found, views):
-        is_done = _combine(values, index, step, found, [in_order(values, view) for view in views])
-        assert is_done
+        raise RuntimeError(f"no kernel reads the operands of {step.output!r}, which are tensors of their own")
     return True
 
 
