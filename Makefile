@@ -20,6 +20,7 @@ INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backe
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# Byte code is made at the first import: of all modules at once it takes half a minute, of those in use five seconds.
 $(VENV)/demo.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@echo "$(INSTALLING)"
 	$(PIP) install --no-compile -c constraints.txt -e '.[demo]'
@@ -27,12 +28,12 @@ $(VENV)/demo.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@echo "$(INSTALLING)"
-	$(PIP) install --no-compile -c constraints.txt -e '.[demo,dev,docs]'
+	$(PIP) install -c constraints.txt -e '.[demo,dev,docs]'
 	@touch $@ $(VENV)/demo.stamp
 
 # FOLDER=somewhere make demo puts its files elsewhere.
 demo: $(VENV)/demo.stamp
-	PATH="$(CURDIR)/$(BIN):$$PATH" docs/demo/demo.sh "$(or $(FOLDER),build/demo)"
+	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONDONTWRITEBYTECODE= docs/demo/demo.sh "$(or $(FOLDER),build/demo)"
 
 # One torch thread in each of the two workers: more would only wait for each other. Tests of a file share a worker, and
 # with it what they are all made of.

@@ -190,6 +190,15 @@ def test_the_whole_net_is_one_region(name: str) -> None:
     assert not left
 
 
+@pytest.mark.parametrize("isa", ["avx2", "portable"])
+@pytest.mark.parametrize("name", ["linear attention", "one row", "logarithms"])
+def test_other_instruction_sets(name: str, isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIFT_ISA", isa)
+    net = SparseNet()
+    net.output(NETS[name](net))
+    assert assert_same_at_batches(net.model(), [2, 17]).isa == isa
+
+
 def test_a_mask_of_another_kind_leaves_all_of_attention_to_onnxruntime() -> None:
     """Products and softmax alone would cut its part in three."""
     net = SparseNet()
