@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,6 +89,8 @@ def joined_ranks(device: str = "auto") -> Iterator[Ranks]:
     finally:
         if started:
             dist.destroy_process_group()
+            # Cycles hold the group. Its threads abort the process if they still run while Python ends.
+            gc.collect()
 
 
 def _device(name: str, local_rank: int | None) -> torch.device:
