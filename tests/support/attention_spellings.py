@@ -65,7 +65,7 @@ def keys_turned_twice() -> AttentionNet:
 
 
 def keys_turned_as_three_axes() -> AttentionNet:
-    """As torch.onnx writes a transpose of the last two axes: sizes come from Shape, which somebody has to read."""
+    """As torch.onnx writes a transpose of the last two axes: the sizes are computed by Shape nodes."""
     net = AttentionNet()
     q, k, v = net.projections()
     parted = net.parted(k)

@@ -27,7 +27,7 @@ from sift_onnx.shapes.tensor_specs import model_inputs
 __all__ = ["MOST_TOKENS", "DecodeWorkload", "GrowingOp", "check_decode", "decode_workload", "lower_decoding"]
 
 Counts = npt.NDArray[np.int64]
-# A workload of so many new tokens of each sequence, behind so many in the cache.
+# Makes a workload from two numbers: of new tokens of each sequence, and of tokens that its cache has already.
 WorkloadAt = Callable[[int, int], Workload]
 # Steps that decide a polynomial of the second degree.
 _DECIDING = 3
@@ -171,7 +171,7 @@ def decode_workload(at: WorkloadAt, prompt: int, tokens: int, cache_per_token: i
     """The workloads of a prompt and of all steps after it.
 
     Args:
-        at: makes the workload of so many new tokens behind so many in the cache.
+        at: makes the workload for a number of new tokens and a number of tokens in the cache.
         prompt: tokens of each prompt.
         tokens: new ones of each sequence, 2 or more.
         cache_per_token: elements of the cache that a token of each sequence adds.

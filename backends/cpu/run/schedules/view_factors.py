@@ -122,5 +122,5 @@ def contiguous(loops: Sequence[Loop], axes: int, order: Sequence[int] | None = N
 
 
 def operand(view: PlacedView, strides: Sequence[int]) -> tuple[Shape, int, list[Any]]:
-    """How kernels for views are told of one: the tensor's shape, its first value, and its strides."""
+    """A view as kernels take it: the shape of its tensor, the offset of its first value, and its strides."""
     return view.stored.shape, view.offset, list(strides)
