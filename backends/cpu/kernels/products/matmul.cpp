@@ -106,7 +106,7 @@ bool Matmul::shares_input(const Op& other) const {
   const PackedRows& own = *weights_;
   const PackedRows& others = *next->weights_;
   return &next->packed_kernels_ == &packed_kernels_ && others.columns() == own.columns() &&
-         others.type() == own.type() && others.is_list() == own.is_list() && others.is_grouped() == own.is_grouped();
+         others.type() == own.type() && others.is_list() == own.is_list() && others.group_columns() == own.group_columns();
 }
 
 void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, std::span<const SharedRun> runs) const {
@@ -160,7 +160,7 @@ Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists) con
   float* const scales = scratch.scales.floats(kLanes);
   few.x = x;
   few.args.form = packed_kernels_.operands({.type = weights_->type(),
-                                            .grouped = weights_->is_grouped(),
+                                            .group_columns = weights_->group_columns(),
                                             .lists = lists,
                                             .columns = columns,
                                             .words = weights_->words(),

@@ -54,7 +54,7 @@ def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Floats, second: F
     columns=st.sampled_from((1, 15, 16, 63, 64, 65, 128, 300, 1100)),
     density=st.sampled_from((0.0, 0.001, 0.1, 0.3, 0.5, 1.0)),
     values=st.sampled_from(("float32", "bfloat16", "float16", "int8")),
-    group=st.sampled_from((0, 16, 32, 64, 128)),
+    group=st.sampled_from((0, 16, 32, 48, 64, 80, 128)),
     layout=st.sampled_from(("planes", "images16")),
 )
 def test_products_agree_with_numpy(

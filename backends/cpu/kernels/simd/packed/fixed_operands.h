@@ -167,7 +167,13 @@ inline OperandForm wide_operands(const OperandArgs& args) {
       return OperandForm::shuffled;
     case ValueType::int8: break;
   }
-  if (args.grouped || args.columns > kMostFixedColumns) {
+  const std::int64_t group = args.group_columns;
+  if (group != 0 && group % kWordColumns != 0 && kWordColumns % group != 0) {
+    // Groups begin within words, at other columns in each.
+    place_rows(args, 0);
+    return OperandForm::natural;
+  }
+  if (group != 0 || args.columns > kMostFixedColumns) {
     place_rows(args, 0);
     shuffle_words<4, true>(args, 0);
     return OperandForm::shuffled;

@@ -88,7 +88,7 @@ inline OperandForm natural_operands(const OperandArgs& args) {
   }
   if (args.lists) return interleaved_operands(args);
 #if defined(__AVX2__)
-  place_rows(args, args.grouped ? 0 : args.rows / kRowsOfGroup);
+  place_rows(args, args.group_columns != 0 ? 0 : args.rows / kRowsOfGroup);
 #else
   place_rows(args, 0);
 #endif

@@ -41,9 +41,9 @@ enum class OperandForm : std::uint8_t {
 
 struct OperandArgs {
   ValueType type;
-  bool grouped;          // scales belong to groups of columns
-  bool lists;            // weights become lists, unless a number is infinite or NaN
-  std::int64_t columns;  // of the weights
+  std::int64_t group_columns;  // of a scale; 0: all columns
+  bool lists;                  // weights become lists, unless a number is infinite or NaN
+  std::int64_t columns;        // of the weights
   std::int64_t words;
   int rows;           // of x, up to kMostRows
   const float* from;  // [rows][columns]

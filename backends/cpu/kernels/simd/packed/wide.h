@@ -115,7 +115,8 @@ template <bool Masked>
 MultiplySome wide_some(const PackedRowsArgs& args, int count) {
   constexpr ValueType kBrain = ValueType::bfloat16;
   constexpr ValueType kHalf = ValueType::float16;
-  if (args.type == ValueType::float32) return some_of_type<Masked>(args, count);
+  const bool is_natural_int8 = args.type == ValueType::int8 && args.form == OperandForm::natural;
+  if (args.type == ValueType::float32 || is_natural_int8) return some_of_type<Masked>(args, count);
   if (count == kRowsOfGroup) return args.type == ValueType::int8 ? nullptr : some_of_type<Masked>(args, count);
   const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) {
     return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
