@@ -16,13 +16,17 @@ inline void list_packed(const ListArgs& args) {
   for (std::int64_t row = 0; row < args.rows; ++row) {
     const std::uint64_t* const masks = args.masks == nullptr ? nullptr : args.masks + row * args.words;
     const float* const scales = args.scales == nullptr ? nullptr : args.scales + row * args.groups;
-    const bool grouped = args.group_columns != 0;
-    const std::int64_t count =
-        list_places(masks, args.words, args.first_column, args.end_column, unit, args.offsets + at);
-    values_of(args.values + args.starts[row] + args.taken[row] * size, count,
-              scales == nullptr || grouped ? 1.0F : *scales, args.out + at);
-    if (grouped) {
-      scale_values(masks, args.words, args.first_column, args.end_column, scales, args.group_columns, args.out + at);
+    PlaceWriter<0> writer(unit, args.offsets + at);
+    for (std::int64_t column = args.first_column; column < args.end_column; column += kWordColumns) {
+      writer.add(active_bits(masks, args.words, column, args.end_column));
+    }
+    const std::int64_t count = writer.count();
+    const std::byte* const values = args.values + args.starts[row] + args.taken[row] * size;
+    if (args.group_columns != 0) {
+      list_grouped_values(masks, args.words, args.first_column, args.end_column, scales, args.group_columns, values,
+                          args.out + at);
+    } else {
+      values_of(values, count, scales == nullptr ? 1.0F : *scales, args.out + at);
     }
     args.taken[row] += static_cast<std::size_t>(count);
     at += count;

@@ -45,48 +45,71 @@ typedef std::uint16_t EightPlaces __attribute__((vector_size(16), aligned(2), ma
   return bits;
 }
 
-// Places of a row's active columns [first, end), `unit` for each column from the first one on. Returns how many there
-// are; kListSlack more may be written. `masks` are those of the row, null if all columns are active.
-[[gnu::always_inline]] inline std::int64_t list_places(const std::uint64_t* masks, std::int64_t words,
-                                                       std::int64_t first, std::int64_t end, std::uint16_t unit,
-                                                       std::uint16_t* places) {
-  std::uint16_t* to = places;
+// Writes the places of active columns, `unit` for each column from the first one on, word by word. kListSlack more may
+// be written. A Unit that is not zero is the unit.
+template <std::uint16_t Unit>
+class PlaceWriter {
+ public:
+  [[gnu::always_inline]] PlaceWriter(std::uint16_t unit, std::uint16_t* places) : places_(places), to_(places) {
 #if defined(__AVX512VBMI2__)
-  alignas(64) std::uint8_t numbers[kWordColumns];
-  for (std::size_t column = 0; column < sizeof numbers; ++column) numbers[column] = static_cast<std::uint8_t>(column);
-  const __m512i columns = _mm512_load_si512(numbers);
-  const __m512i units = _mm512_set1_epi16(static_cast<std::int16_t>(unit));
-  const __m512i step = _mm512_slli_epi16(units, 6);
-  static_assert(kWordColumns == 1 << 6);
-  __m512i base = _mm512_setzero_si512();
-  const auto placed = [&](__m256i some) __attribute__((always_inline)) {
-    return _mm512_add_epi16(_mm512_mullo_epi16(_mm512_cvtepu8_epi16(some), units), base);
-  };
-  for (std::int64_t column = first; column < end; column += kWordColumns) {
-    const std::uint64_t bits = active_bits(masks, words, column, end);
-    const __m512i active = _mm512_maskz_compress_epi8(bits, columns);
-    const int count = __builtin_popcountll(bits);
-    _mm512_storeu_si512(to, placed(_mm512_castsi512_si256(active)));
-    if (count > 32) _mm512_storeu_si512(to + 32, placed(_mm512_extracti64x4_epi64(active, 1)));
-    to += count;
-    base = _mm512_add_epi16(base, step);
-  }
+    alignas(64) std::uint8_t numbers[kWordColumns];
+    for (std::size_t column = 0; column < sizeof numbers; ++column) {
+      numbers[column] = static_cast<std::uint8_t>(column * (kFitsByte ? Unit : 1));
+    }
+    columns_ = _mm512_load_si512(numbers);
+    units_ = _mm512_set1_epi16(static_cast<std::int16_t>(unit));
+    step_ = _mm512_set1_epi16(static_cast<std::int16_t>(kWordColumns * unit));
+    base_ = _mm512_setzero_si512();
 #else
-  for (std::int64_t column = first; column < end; column += kWordColumns) {
-    const std::uint64_t bits = active_bits(masks, words, column, end);
+    unit_ = unit;
+#endif
+  }
+
+  [[gnu::always_inline]] void add(std::uint64_t bits) {
+#if defined(__AVX512VBMI2__)
+    const __m512i active = _mm512_maskz_compress_epi8(bits, columns_);
+    const int count = __builtin_popcountll(bits);
+    _mm512_storeu_si512(to_, placed(_mm512_castsi512_si256(active)));
+    if (count > 32) [[unlikely]] _mm512_storeu_si512(to_ + 32, placed(_mm512_extracti64x4_epi64(active, 1)));
+    to_ += count;
+    base_ = _mm512_add_epi16(base_, step_);
+#else
 #pragma GCC unroll 8
-    for (std::int64_t part = 0; part < kWordColumns; part += 8) {
+    for (std::int64_t part = 0; part < kWordColumns; part += 8, base_ += 8 * unit_) {
       const auto set = static_cast<std::size_t>(bits >> part & 0xFFU);
       EightColumns columns;
       std::memcpy(&columns, kColumnTable.columns[set].data(), sizeof columns);
-      const auto base = static_cast<std::uint16_t>((column - first + part) * unit);
-      *reinterpret_cast<EightPlaces*>(to) = __builtin_convertvector(columns, EightPlaces) * unit + base;
-      to += kColumnTable.counts[set];
+      *reinterpret_cast<EightPlaces*>(to_) =
+          __builtin_convertvector(columns, EightPlaces) * unit_ + static_cast<std::uint16_t>(base_);
+      to_ += kColumnTable.counts[set];
     }
-  }
 #endif
-  return to - places;
-}
+  }
+
+  std::int64_t count() const { return to_ - places_; }
+
+ private:
+  std::uint16_t* places_;
+  std::uint16_t* to_;
+#if defined(__AVX512VBMI2__)
+  // Places within a word fit bytes: there is nothing left to multiply.
+  static constexpr bool kFitsByte = Unit != 0 && Unit <= 4;
+
+  [[gnu::always_inline]] __m512i placed(__m256i columns) const {
+    __m512i places = _mm512_cvtepu8_epi16(columns);
+    if constexpr (!kFitsByte) places = _mm512_mullo_epi16(places, units_);
+    return _mm512_add_epi16(places, base_);
+  }
+
+  __m512i columns_;
+  __m512i units_;
+  __m512i step_;
+  __m512i base_;
+#else
+  std::uint16_t unit_;
+  std::uint32_t base_ = 0;
+#endif
+};
 
 // As floats, times `scale`. Values of up to a vector more may be read and written.
 template <ValueType Type>
@@ -113,16 +136,23 @@ inline ListValues list_values_of(ValueType type) {
   return &list_values<ValueType::int8>;
 }
 
-// Multiplies the values of a row's active columns [first, end) by the scales of their groups; a group is of whole parts
+// The same of int8 for a row's active columns [first, end), times the scales of their groups. A group is of whole parts
 // of 16 columns, and `first` the beginning of one.
-inline void scale_values(const std::uint64_t* masks, std::int64_t words, std::int64_t first, std::int64_t end,
-                         const float* scales, std::int64_t group_columns, float* values) {
+inline void list_grouped_values(const std::uint64_t* masks, std::int64_t words, std::int64_t first, std::int64_t end,
+                                const float* scales, std::int64_t group_columns, const std::byte* from, float* to) {
   scales += first / group_columns;
   std::int64_t left = group_columns - first % group_columns;
   for (std::int64_t column = first; column < end; column += kGroupMultiple) {
     const std::int64_t part_end = std::min(column + kGroupMultiple, end);
     const int count = __builtin_popcountll(active_bits(masks, words, column, part_end));
-    for (float* const last = values + count; values != last; ++values) *values *= *scales;
+#if defined(__AVX2__)
+    // All that a part may have: what is too much is written again.
+    list_values<ValueType::int8>(from, kGroupMultiple, *scales, to);
+#else
+    list_values<ValueType::int8>(from, count, *scales, to);
+#endif
+    from += count;
+    to += count;
     left -= kGroupMultiple;
     if (left == 0) {
       ++scales;

@@ -150,12 +150,13 @@ void multiply_fixed(const PackedRowsArgs& args) {
   }
 }
 
-// A product of a weight takes about a cycle with four to sixteen rows of x, and a word of them as many cycles as it has
-// products of bytes, divided by two.
+// Where a row's list takes as long as the products of bytes of all columns, by the time that both were measured to take
+// (docs/cpu-kernel-notes.md).
 inline double wide_list_below(ValueType type, bool grouped, int x_rows) {
   if (type != ValueType::int8 || grouped) return list_below(type, grouped, x_rows);
-  if (x_rows <= 3) return x_rows == 1 ? 0 : 0.05;
-  return x_rows == 4 ? 0.1 : x_rows <= 8 ? 0.18 : x_rows <= 12 ? 0.25 : 0.4;
+  if (x_rows <= 2) return x_rows == 1 ? 0 : 0.04;
+  if (x_rows <= 8) return x_rows <= 4 ? 0.08 : 0.13;
+  return x_rows == 9 ? 0.12 : x_rows == 10 ? 0.15 : x_rows <= 12 ? 0.18 : 0.24;
 }
 
 inline void multiply_wide(const PackedRowsArgs& args) {
