@@ -106,7 +106,8 @@ bool Matmul::shares_input(const Op& other) const {
   const PackedRows& own = *weights_;
   const PackedRows& others = *next->weights_;
   return &next->packed_kernels_ == &packed_kernels_ && others.columns() == own.columns() &&
-         others.type() == own.type() && others.is_list() == own.is_list() && others.group_columns() == own.group_columns();
+         others.type() == own.type() && others.is_list() == own.is_list() &&
+         others.group_columns() == own.group_columns();
 }
 
 void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, std::span<const SharedRun> runs) const {

@@ -1,8 +1,8 @@
 // Rows of int8 weights times a group of two, four or eight rows of x as fixed-point numbers.
 //
 // Rows of x are in the lanes: a vector has 64 columns of them all, eight of each of eight rows. As many weights, which
-// are expanded once, are repeated for all of them, so that sums need few additions of lanes, and x is read once for some
-// rows of weights: it may come from the second-level cache.
+// are expanded once, are repeated for all of them, so that sums need few additions of lanes, and x is read once for
+// some rows of weights: it may come from the second-level cache.
 #pragma once
 
 #include <algorithm>
@@ -51,8 +51,8 @@ template <int Group>
   lanes = _mm512_add_epi32(lanes, _mm512_srli_epi64(lanes, 32));
   constexpr int kStep = 16 / Group;
   const auto of_row = [](int row) { return row < Group ? row * kStep : 0; };
-  const __m256i first = _mm256_setr_epi32(of_row(0), of_row(1), of_row(2), of_row(3), of_row(4), of_row(5), of_row(6),
-                                          of_row(7));
+  const __m256i first =
+      _mm256_setr_epi32(of_row(0), of_row(1), of_row(2), of_row(3), of_row(4), of_row(5), of_row(6), of_row(7));
   const __m512i ordered = _mm512_permutexvar_epi32(_mm512_castsi256_si512(first), lanes);
   return _mm512_cvtepi32_pd(_mm512_castsi512_si256(ordered));
 }
@@ -64,8 +64,8 @@ template <int Group, int Limbs>
   parts[3] = _mm512_setzero_pd();
 #pragma GCC unroll 4
   for (int limb = 0; limb < Limbs; ++limb) {
-    parts[limb] = _mm512_mul_pd(row_sums<Group>(limbs[limb]),
-                                _mm512_set1_pd(static_cast<double>(std::int64_t{1} << (8 * limb))));
+    parts[limb] =
+        _mm512_mul_pd(row_sums<Group>(limbs[limb]), _mm512_set1_pd(static_cast<double>(std::int64_t{1} << (8 * limb))));
   }
   const __m512d all = _mm512_add_pd(_mm512_add_pd(parts[0], parts[1]), _mm512_add_pd(parts[2], parts[3]));
   return _mm512_cvtpd_ps(_mm512_mul_pd(_mm512_sub_pd(all, _mm512_set1_pd(kFixedUnit<Limbs> * sum)), scales));

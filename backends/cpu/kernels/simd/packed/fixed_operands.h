@@ -131,8 +131,8 @@ inline void fix_group(const OperandArgs& args, int first, const float* largest) 
       for (int limb = 0; limb < Limbs; ++limb) {
 #pragma GCC unroll 8
         for (int part = 0; part < Group; ++part) {
-          __builtin_memcpy(to + (part * Limbs + limb) * 64 + row * kColumns, own + limb * kWordColumns + part * kColumns,
-                           kColumns);
+          __builtin_memcpy(to + (part * Limbs + limb) * 64 + row * kColumns,
+                           own + limb * kWordColumns + part * kColumns, kColumns);
         }
       }
     }

@@ -8,7 +8,6 @@
 namespace sift::cpu::SIFT_ISA {
 
 inline void list_packed(const ListArgs& args) {
-  const ListValues values_of = list_values_of(args.type);
   const std::size_t size = bytes_of(args.type);
   const auto unit = static_cast<std::uint16_t>(args.column_bytes);
   std::int64_t at = 0;
@@ -26,7 +25,7 @@ inline void list_packed(const ListArgs& args) {
       list_grouped_values(masks, args.words, args.first_column, args.end_column, scales, args.group_columns, values,
                           args.out + at);
     } else {
-      values_of(values, count, scales == nullptr ? 1.0F : *scales, args.out + at);
+      list_values(args.type, values, count, scales == nullptr ? 1.0F : *scales, args.out + at);
     }
     args.taken[row] += static_cast<std::size_t>(count);
     at += count;

@@ -70,7 +70,8 @@ class PlaceWriter {
     const __m512i active = _mm512_maskz_compress_epi8(bits, columns_);
     const int count = __builtin_popcountll(bits);
     _mm512_storeu_si512(to_, placed(_mm512_castsi512_si256(active)));
-    if (count > 32) [[unlikely]] _mm512_storeu_si512(to_ + 32, placed(_mm512_extracti64x4_epi64(active, 1)));
+    if (count > 32) [[unlikely]]
+      _mm512_storeu_si512(to_ + 32, placed(_mm512_extracti64x4_epi64(active, 1)));
     to_ += count;
     base_ = _mm512_add_epi16(base_, step_);
 #else
@@ -113,7 +114,7 @@ class PlaceWriter {
 
 // As floats, times `scale`. Values of up to a vector more may be read and written.
 template <ValueType Type>
-void list_values(const std::byte* from, std::int64_t count, float scale, float* to) {
+[[gnu::always_inline]] inline void list_values_of(const std::byte* from, std::int64_t count, float scale, float* to) {
   constexpr auto kBytes = static_cast<std::int64_t>(bytes_of(Type));
 #if defined(__AVX2__)
   for (std::int64_t i = 0; i < count; i += kVecLanes) {
@@ -124,16 +125,15 @@ void list_values(const std::byte* from, std::int64_t count, float scale, float* 
 #endif
 }
 
-using ListValues = void (*)(const std::byte* from, std::int64_t count, float scale, float* to);
-
-inline ListValues list_values_of(ValueType type) {
+[[gnu::always_inline]] inline void list_values(ValueType type, const std::byte* from, std::int64_t count, float scale,
+                                               float* to) {
   switch (type) {
-    case ValueType::float32: return &list_values<ValueType::float32>;
-    case ValueType::bfloat16: return &list_values<ValueType::bfloat16>;
-    case ValueType::float16: return &list_values<ValueType::float16>;
+    case ValueType::float32: return list_values_of<ValueType::float32>(from, count, scale, to);
+    case ValueType::bfloat16: return list_values_of<ValueType::bfloat16>(from, count, scale, to);
+    case ValueType::float16: return list_values_of<ValueType::float16>(from, count, scale, to);
     case ValueType::int8: break;
   }
-  return &list_values<ValueType::int8>;
+  list_values_of<ValueType::int8>(from, count, scale, to);
 }
 
 // The same of int8 for a row's active columns [first, end), times the scales of their groups. A group is of whole parts
@@ -147,9 +147,9 @@ inline void list_grouped_values(const std::uint64_t* masks, std::int64_t words, 
     const int count = __builtin_popcountll(active_bits(masks, words, column, part_end));
 #if defined(__AVX2__)
     // All that a part may have: what is too much is written again.
-    list_values<ValueType::int8>(from, kGroupMultiple, *scales, to);
+    list_values_of<ValueType::int8>(from, kGroupMultiple, *scales, to);
 #else
-    list_values<ValueType::int8>(from, count, *scales, to);
+    list_values_of<ValueType::int8>(from, count, *scales, to);
 #endif
     from += count;
     to += count;

@@ -113,7 +113,8 @@ inline MultiplyList<Width> find_multiply_list(double per_word, std::int64_t& pla
   if (per_word < 5.6) return plan(6, &multiply_list<Width, 6>);
   if (per_word < 6.6) return plan(7, &multiply_list<Width, 7>);
   if (per_word < 7.6) return plan(8, &multiply_list<Width, 8>);
-  if (per_word < 9.5) return plan(10, &multiply_list<Width, 10>);
+  if (per_word < 8.5) return plan(9, &multiply_list<Width, 9>);
+  if (per_word < 10.3) return plan(11, &multiply_list<Width, 11>);
   return plan(13, &multiply_list<Width, 13>);
 }
 
@@ -129,8 +130,8 @@ struct ListedSlice {
 };
 
 // The values of a list whose places are there, as floats. Goes on to what follows `value`.
-inline void finish_list(const PackedRowsArgs& args, const ListedSlice& slice, std::int64_t row, ListValues values_of,
-                        const std::byte*& value, ActiveList& list) {
+inline void finish_list(const PackedRowsArgs& args, const ListedSlice& slice, std::int64_t row, const std::byte*& value,
+                        ActiveList& list) {
   const auto size = static_cast<std::int64_t>(bytes_of(args.type));
   const std::int64_t count = list.count;
   // As many as are planned for: that the number is the same for all rows saves mispredicted branches.
@@ -140,7 +141,7 @@ inline void finish_list(const PackedRowsArgs& args, const ListedSlice& slice, st
                         slice.begin * kWordColumns, std::min(slice.end * kWordColumns, args.columns),
                         args.scales + row * args.groups, args.group_columns, value, list.values);
   } else {
-    values_of(value, std::max(count, std::min(slice.planned, left)), 1.0F, list.values);
+    list_values(args.type, value, std::max(count, std::min(slice.planned, left)), 1.0F, list.values);
   }
   value += count * size;
   constexpr std::int64_t kFilled = 32;
@@ -155,8 +156,7 @@ inline void finish_list(const PackedRowsArgs& args, const ListedSlice& slice, st
 
 // Up to kListedRows rows of weights.
 template <int Width>
-void multiply_rows_by_lists(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end,
-                            ListValues values_of) {
+void multiply_rows_by_lists(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end) {
   const std::int64_t rows = row_end - row_begin;
   const std::int64_t slices = (args.words + kListedWords<Width> - 1) / kListedWords<Width>;
   const std::int64_t slice_words = (args.words + slices - 1) / slices;
@@ -180,7 +180,7 @@ void multiply_rows_by_lists(const PackedRowsArgs& args, std::int64_t row_begin, 
     const std::uint64_t* const masks = slice.masks(args, row_begin);
     for (std::int64_t word = 0; word < words; ++word) writer.add(masks == nullptr ? ~std::uint64_t{0} : masks[word]);
     lists[0].count = writer.count();
-    finish_list(args, slice, row_begin, values_of, values[0], lists[0]);
+    finish_list(args, slice, row_begin, values[0], lists[0]);
     for (std::int64_t row = 0; row < rows; ++row) {
       // Behind the last row of a slice come those of the next, and behind the last slice other rows.
       const std::int64_t ahead = row + kRowsAhead;
@@ -196,7 +196,7 @@ void multiply_rows_by_lists(const PackedRowsArgs& args, std::int64_t row_begin, 
       ActiveList& made = lists[(row + 1) % 2];
       multiply(lists[row % 2], x, sums + row * Width, slice.masks(args, row_begin + row + 1), is_last ? 0 : words,
                made);
-      if (!is_last) finish_list(args, slice, row_begin + row + 1, values_of, values[row + 1], made);
+      if (!is_last) finish_list(args, slice, row_begin + row + 1, values[row + 1], made);
     }
   }
   for (int i = 0; i < args.x_rows; ++i) {
@@ -214,9 +214,8 @@ inline void multiply_lists(const PackedRowsArgs& args) {
   const auto multiply = width == 4   ? &multiply_rows_by_lists<4>
                         : width == 8 ? &multiply_rows_by_lists<8>
                                      : &multiply_rows_by_lists<16>;
-  const ListValues values_of = list_values_of(args.type);
   for (std::int64_t row = args.row_begin; row < args.row_end; row += kListedRows) {
-    multiply(args, row, std::min(row + kListedRows, args.row_end), values_of);
+    multiply(args, row, std::min(row + kListedRows, args.row_end));
   }
 }
 

@@ -22,8 +22,8 @@ inline constexpr std::int64_t kMasksAhead = 64;
   prefetch_lines(values + kValuesAhead, lines);
 }
 
-// The values of rows [row_begin, row_end), and of `behind` rows behind them, which are asked for: where they would be if
-// these had the mean length.
+// The values of rows [row_begin, row_end), and of `behind` rows behind them, which are asked for: where they would be
+// if these had the mean length.
 inline void find_values(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, std::int64_t behind,
                         const std::byte** values) {
   const std::int64_t rows = row_end - row_begin;

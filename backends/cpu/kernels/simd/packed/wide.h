@@ -150,13 +150,16 @@ void multiply_fixed(const PackedRowsArgs& args) {
   }
 }
 
-// Where a row's list takes as long as the products of bytes of all columns, by the time that both were measured to take
-// (docs/cpu-kernel-notes.md).
+// Densities at which lists take as long as spread values do, by rows of x (docs/cpu-kernel-notes.md).
+inline constexpr double kBytesListedBelow[kMostRows] = {0,    0.015, 0.075, 0.075, 0.14, 0.14, 0.14, 0.14,
+                                                        0.13, 0.16,  0.2,   0.2,   0.27, 0.27, 0.27, 0.27};
+inline constexpr double kOthersListedBelow[kMostRows] = {0,   0.1, 0.1,  0.18, 0.25, 0.25, 0.28, 0.28,
+                                                         0.3, 0.3, 0.32, 0.32, 0.42, 0.42, 0.42, 0.42};
+
 inline double wide_list_below(ValueType type, bool grouped, int x_rows) {
-  if (type != ValueType::int8 || grouped) return list_below(type, grouped, x_rows);
-  if (x_rows <= 2) return x_rows == 1 ? 0 : 0.04;
-  if (x_rows <= 8) return x_rows <= 4 ? 0.08 : 0.13;
-  return x_rows == 9 ? 0.12 : x_rows == 10 ? 0.15 : x_rows <= 12 ? 0.18 : 0.24;
+  if (type == ValueType::int8 && !grouped) return kBytesListedBelow[x_rows - 1];
+  // Scales of groups take more time in lists.
+  return kOthersListedBelow[x_rows - 1] * (grouped ? 0.5 : 1.0);
 }
 
 inline void multiply_wide(const PackedRowsArgs& args) {
