@@ -44,9 +44,11 @@ class GraphView:
         intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
         rounding: relative error of the graph's constants: those of formulas are recognized up to it.
+        moves: indices of nodes that only move values for other nodes, and that the model does not have.
     """
 
     rounding: float = 1e-5
+    moves: frozenset[int] = frozenset()
 
     def __init__(self, model: Model) -> None:
         """Read ``model`` and infer its types and sizes."""

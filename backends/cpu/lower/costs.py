@@ -267,7 +267,7 @@ def region_estimate(
                 read = 1e9 * rates.kernels.bytes[MEMORY].at(sum(work.weights))
                 own, other = max(own, work.weights[0] / read), max(other, work.weights[1] / read)
             kernels += own
-            onnxruntime += other
+            onnxruntime += 0.0 if step.is_extra else other
         if step.output in outputs:
             crossing[step.output] = step.result_dtype.itemsize
     if any(_are_in_lanes(step, shapes) for step in steps):

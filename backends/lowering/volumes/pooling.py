@@ -1,0 +1,163 @@
+"""Pools, means and resizing of volumes: within frames, then from frame to frame."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sift_onnx.backends.lowering.rules import NodeView, NotLowered
+from sift_onnx.backends.lowering.volumes.forms import Form, Volume
+from sift_onnx.backends.lowering.volumes.windows import window_of
+from sift_onnx.backends.lowering.volumes.writer import VolumeWriter
+
+__all__ = ["global_pool", "pool", "reduce_mean", "resize"]
+
+_VOLUME_AXES = {2, 3, 4}
+
+
+def pool(writer: VolumeWriter, node: NodeView) -> None:
+    """MaxPool and AveragePool: windows of frames are windows of their maxima, or means.
+
+    The values that a mean counts are those of a box: as many as along rows and columns, times those along frames.
+    """
+    volume = _operand(writer, node)
+    window = window_of(node, volume)
+    attributes = {
+        name: node.attribute(name) for name in ("ceil_mode", "count_include_pad") if node.attribute(name) is not None
+    }
+    if node.op == "AveragePool" and node.attribute("ceil_mode", 0):
+        raise NotLowered("how a mean counts windows that reach beyond the padding depends on the axes")
+    if window.is_idle(0, 1, 2):
+        raise NotLowered("its window is one position")
+    if any(window.behind[i] and window.behind[i] >= window.kernel[i] for i in range(3)):
+        raise NotLowered("it has windows of padding alone")
+    output, made, form = node.output, "", Form.FRAMES
+    if not window.is_idle(1, 2):
+        made = writer.form(volume, Form.FRAMES)
+        inner = {**attributes, **window.in_frames()}
+        if window.is_idle(0):
+            made = writer.write(node, node.op, [made], form, **inner)
+        else:
+            made = writer.add(node.op, [made], f"{output} (within frames)", **inner)
+    if not window.is_idle(0):
+        if made:
+            volume = _within_frames(writer, node, volume, made)
+        form = Form.STACK
+        made = writer.write(node, node.op, [writer.form(volume, form)], form, **attributes, **window.in_stack())
+    writer.made(node, form, made, writer.sizes_of(node, form, made, volume))
+
+
+def global_pool(writer: VolumeWriter, node: NodeView) -> None:
+    """GlobalAveragePool and GlobalMaxPool."""
+    volume = _image(writer, node)
+    if node.op == "GlobalAveragePool":
+        _mean(writer, node, volume, keeps_axes=True)
+        return
+    made = writer.write(node, node.op, [writer.form(volume, Form.STACK)], Form.STACK)
+    writer.made(node, Form.STACK, made, (volume.sizes[0], 1, 1, 1))
+
+
+def reduce_mean(writer: VolumeWriter, node: NodeView) -> None:
+    """ReduceMean over frames, rows and columns."""
+    volume = _image(writer, node)
+    axes = {axis % 5 for axis in node.axes()}
+    if axes != _VOLUME_AXES:
+        raise NotLowered(f"a mean over the axes {sorted(axes)}")
+    _mean(writer, node, volume, bool(node.attribute("keepdims", 1)))
+
+
+def _mean(writer: VolumeWriter, node: NodeView, volume: Volume, keeps_axes: bool) -> None:
+    """The mean of a stack, or of the means of frames, which are of as many values each."""
+    channels, depth, _, _ = volume.sizes
+    output = node.output
+    if Form.STACK in volume.forms or volume.native is Form.VOLUME:
+        made = writer.write(node, "GlobalAveragePool", [writer.form(volume, Form.STACK)], Form.STACK)
+    else:
+        means = writer.add("GlobalAveragePool", [volume.forms[Form.FRAMES]], f"{output} (means of frames)")
+        rows = writer.reshape(means, (None, depth, channels), f"{output} (rows)")
+        axes = {"axes": [1]} if writer.graph.opset < 18 else {}
+        inputs = [rows] if axes else [rows, writer.target((1,))]
+        own = "" if keeps_axes else output
+        mean = writer.write(node, "ReduceMean", inputs, Form.STACK, own, keepdims=0, **axes)
+        if not keeps_axes:
+            return
+        made = writer.move("Reshape", [mean, writer.target((0, 0, 1, 1))], f"{output} (stack)")
+    if keeps_axes:
+        writer.made(node, Form.STACK, made, (channels, 1, 1, 1))
+    else:
+        writer.move("Reshape", [made, writer.target((0, 0))], output=output)
+
+
+def resize(writer: VolumeWriter, node: NodeView) -> None:
+    """Resize by whole factors, to the nearest position or between two: along rows and columns, then along frames."""
+    volume = _image(writer, node)
+    coordinates = node.attribute("coordinate_transformation_mode", "half_pixel")
+    if node.attribute("antialias", 0) or node.attribute("exclude_outside", 0) or coordinates == "tf_crop_and_resize":
+        raise NotLowered("no kernel resizes with antialias, exclude_outside or tf_crop_and_resize")
+    if node.attribute("mode", "nearest") not in ("nearest", "linear"):
+        raise NotLowered(f"no kernel resizes with {node.attribute('mode')}")
+    factors = _factors(writer, node)
+    if factors[:2] != [1, 1] or factors[2:] == [1, 1, 1]:
+        raise NotLowered(f"it resizes by {factors}")
+    made, form = "", Form.FRAMES
+    if factors[3:] != [1, 1]:
+        inputs = [writer.form(volume, form), node.input(1), _scales(writer, 1, 1, *factors[3:])]
+        made = writer.write_like(node, inputs, form)
+        _without_axes(writer)
+        volume = _within_frames(writer, node, volume, made)
+    if factors[2] != 1:
+        form = Form.STACK
+        inputs = [writer.form(volume, form), node.input(1), _scales(writer, 1, 1, factors[2], 1)]
+        made = writer.write_like(node, inputs, form)
+        _without_axes(writer)
+    writer.made(node, form, made, writer.sizes_of(node, form, made, volume))
+
+
+def _within_frames(writer: VolumeWriter, node: NodeView, volume: Volume, made: str) -> Volume:
+    """What a node makes within the frames of ``volume``, before it goes from frame to frame."""
+    dims = writer.graph.dims(node.output) or (None,) * 5
+    height, width = (writer.size_in(made, axis, dims[axis + 1]) for axis in (2, 3))
+    sizes = (volume.sizes[0], volume.sizes[1], height, width)
+    return Volume(f"{node.output} (within frames)", sizes, {Form.FRAMES: made}, Form.FRAMES)
+
+
+def _without_axes(writer: VolumeWriter) -> None:
+    """Of the node written last: its factors are those of all axes."""
+    node = writer.nodes[-1]
+    for found in [attribute for attribute in node.attribute if attribute.name in ("axes", "keep_aspect_ratio_policy")]:
+        node.attribute.remove(found)
+
+
+def _scales(writer: VolumeWriter, *factors: int) -> str:
+    return writer.constant(np.array(factors, np.float32), "scales")
+
+
+def _factors(writer: VolumeWriter, node: NodeView) -> list[int]:
+    """How much larger each axis becomes, if these are whole numbers."""
+    dims, result = writer.graph.dims(node.input(0)), writer.graph.dims(node.output)
+    given = node.array(2)
+    axes = [int(axis) % 5 for axis in node.attribute("axes") or range(5)]
+    scales = [1.0] * 5
+    if given is not None and given.size == len(axes) and not node.input(3):
+        for axis, scale in zip(axes, given.reshape(-1).tolist(), strict=True):
+            scales[axis] = float(scale)
+    elif dims is not None and result is not None:
+        for axis in range(5):
+            own, new = dims[axis], result[axis]
+            if own != new:
+                scales[axis] = new / own if isinstance(own, int) and isinstance(new, int) else 0.0
+    if any(scale < 1 or scale != int(scale) for scale in scales):
+        raise NotLowered(f"it resizes by {scales}, of which not all are known to be whole")
+    return [int(scale) for scale in scales]
+
+
+def _image(writer: VolumeWriter, node: NodeView) -> Volume:
+    if not writer.is_image(node.input(0)):
+        raise NotLowered("its operand is no volume that images stand for")
+    return _operand(writer, node)
+
+
+def _operand(writer: VolumeWriter, node: NodeView) -> Volume:
+    volume = writer.volume(node.input(0))
+    if volume is None:
+        raise NotLowered("its operand is no volume of a known number of channels")
+    return volume
