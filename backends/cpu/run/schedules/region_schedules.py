@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators
-from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
+from sift_onnx.backends.cpu.run.schedules.batches import (
+    Batch,
+    batch_of,
+    flat_sizes,
+    is_scaled,
+    moves_channels,
+    turns_volumes,
+)
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
 from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resizable
@@ -51,7 +58,9 @@ class RegionSchedules:
     def __init__(self, region: Region, operators: RegionOperators, isa: str) -> None:
         self._region, self._operators, self._isa = region, operators, isa
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
-        self._moves_channels = moves_channels(region)
+        # Between lanes of volumes and lanes of frames, each value would move to another vector.
+        turns = turns_volumes(region)
+        self._is_single, self._is_apart = region.single or turns, moves_channels(region) or turns
         self._is_uncut = _is_uncut(region)
         self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
         self._latest: tuple[tuple[Sizes, ...], Prepared] | None = None
@@ -108,9 +117,9 @@ class RegionSchedules:
             batch.count,
             0 if batch.is_whole else self._bytes_of_group(dims, batch),
             only_rows=self._has_only_rows,
-            single=region.single,
+            single=self._is_single,
             whole=batch.is_whole,
-            apart=self._moves_channels,
+            apart=self._is_apart,
         ):
             key = (slab.count, slab.layout)
             if key not in made:

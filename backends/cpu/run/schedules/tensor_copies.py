@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 from msgspec.structs import replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.run.schedules.calls import Calls, bytes_of
 from sift_onnx.backends.cpu.run.schedules.copied_offsets import lane_offsets, mean_run, placed_part
+from sift_onnx.backends.cpu.run.schedules.factors import offsets_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
@@ -21,6 +23,8 @@ __all__ = ["TensorCopies", "contiguous_images"]
 
 # Lanes that a copy takes from neighbours, on average.
 _LEAST_RUN = 3.0
+# Adjacent floats that are copied together, where planes are copied to planes.
+_LONG_RUN = 32
 
 
 def contiguous_images(layout: Layout) -> int:
@@ -97,6 +101,8 @@ class TensorCopies:
             and self._copy_channels(view, read_as, target, dtype, step)
         ):
             return
+        if joined is None and source.layout == "planes" and self._copy_runs(view, read_as, target, dtype, step):
+            return
         positions, channels = view.offsets(read_as)
         if source.layout == "images16":
             in_lanes = lane_offsets(positions, channels, source.shape)
@@ -116,6 +122,30 @@ class TensorCopies:
         if source.layout == target.layout == "planes" and joined is None and view.is_contiguous:
             part = Part(source.key, dtype.itemsize * view.offset)
         self.calls.call(op, source.shape, (source.key,), target.key, dtype, step, part=part)
+
+    def _copy_runs(self, view: PlacedView, read_as: View, target: Stored, dtype: DType, step: int | None) -> bool:
+        """Copy ``view``, which lies in planes, by runs of adjacent values; whether that takes less time.
+
+        As rows, these are copied whole. Between lanes, a value would come from each of sixteen images: planes are made
+        first, and then brought into lanes.
+        """
+        outer, run = view.runs
+        if run < _LONG_RUN or view.is_whole:
+            return False
+        if target.layout == "images16":
+            if read_as == "rows":
+                return False  # channels are adjacent: sixteen of sixteen rows are turned at once
+            planes = self.tensor(view, read_as, "planes", dtype, step)
+            self.calls.call(_kernels.Reorder("planes", isa=self.isa), planes.shape, (planes.key,), target.key, dtype)
+            return True
+        positions = offsets_of((outer,)) + view.offset
+        op = _kernels.Rearrange(
+            positions, np.arange(run), source=view.stored.shape, target=(positions.size, run, 1, 1), first_channel=0,
+            source_layout="planes", target_layout="planes", isa=self.isa,
+        )  # fmt: skip
+        part = Part(view.stored.key, dtype.itemsize * view.offset) if view.is_contiguous else None
+        self.calls.call(op, view.stored.shape, (view.stored.key,), target.key, dtype, step, part=part)
+        return True
 
     def _copy_channels(self, view: PlacedView, read_as: View, target: Stored, dtype: DType, step: int | None) -> bool:
         """Copy ``view`` to ``target`` of the same layout if it is some channels of a tensor; whether it is."""

@@ -1,0 +1,68 @@
+"""Networks of videos and volumes, pruned, in one part and against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sparse_nets import assert_same_as_onnxruntime, assert_same_at_batches, places
+from volume_nets import VOLUME_NETS, VolumeNet, volume_net
+
+from sift_onnx.backends.lowering.specs import Conv
+
+pytestmark = pytest.mark.usefixtures("every_region_pays")
+
+
+@pytest.mark.parametrize("name", VOLUME_NETS)
+def test_a_network_is_one_part(name: str) -> None:
+    model = volume_net(name).model()
+    program = assert_same_at_batches(model, [1, 3, 17])
+    assert len(program.parts) == 1
+    assert set(places(program).values()) <= {"kernels", "folded"}
+    assert [placement.name for placement in program.placements] == [node.name for node in model.graph.node]
+
+
+def test_as_many_frames_as_lanes() -> None:
+    model = volume_net("r2plus1d", sizes=(16, 6, 6)).model()
+    program = assert_same_at_batches(model, [1, 2])
+    assert len(program.parts) == 1
+
+
+def test_zeros_are_skipped_in_each_form() -> None:
+    net = volume_net("r2plus1d")
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    layers = [step.spec for step in program.parts[0].region.steps if isinstance(step.spec, Conv)]
+    assert len(layers) == 7
+    assert all(0.2 < layer.weights.density < 0.4 for layer in layers)
+
+
+@pytest.mark.parametrize("size", [6, 9])
+def test_open_sizes_are_those_of_the_run(size: int) -> None:
+    net = VolumeNet(opset=18)
+    x = net.input("x", 2, 2, 4, size, size + 1, declared=["n", 2, 4, "h", "w"])
+    x = net.op("Relu", net.layer(net.layer(x, 2, 6), 6, 6, (3, 1, 1)))
+    x = net.op("MaxPool", x, kernel_shape=[2, 2, 2], strides=[2, 2, 2])
+    net.output(net.op("Add", x, net.layer(x, 6, 6, (1, 3, 3))))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert set(places(program).values()) <= {"kernels", "folded"}
+
+
+def test_a_layer_that_stays_says_why() -> None:
+    net = VolumeNet(opset=18)
+    x = net.op("Relu", net.layer(net.volume(2, 3, 4, 4), 2, 6))
+    weight = net.weight(6, 4, 3, 3, 3)
+    x = net.op("ConvTranspose", x, weight, name="overlapping", strides=[2, 2, 2])
+    net.output(net.layer(x, 4, 2))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    (reason,) = (placement.reason for placement in program.placements if placement.name == "overlapping")
+    assert places(program)["overlapping"] == "onnxruntime"
+    assert "two-dimensional" in reason
+
+
+def test_a_value_for_each_class_and_frame() -> None:
+    """A volume that leaves as it is, beside one that is read on."""
+    net = VolumeNet(opset=18)
+    x = net.op("Relu", net.layer(net.volume(2, 3, 4, 4), 2, 6, (1, 3, 3)))
+    net.output(x)
+    net.output(net.op("ReduceMean", net.layer(x, 6, 4, (3, 1, 1)), net.constant(np.array([2, 3, 4])), keepdims=1))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert set(places(program).values()) <= {"kernels", "folded"}
