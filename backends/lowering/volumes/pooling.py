@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from sift_onnx.backends.lowering.dims import window as positions
 from sift_onnx.backends.lowering.rules import NodeView, NotLowered
 from sift_onnx.backends.lowering.volumes.forms import Form, Volume
 from sift_onnx.backends.lowering.volumes.windows import window_of
 from sift_onnx.backends.lowering.volumes.writer import VolumeWriter
 
-__all__ = ["global_pool", "pool", "reduce_mean", "resize"]
+__all__ = ["global_pool", "is_counted_otherwise", "pool", "reduce_mean", "resize"]
 
 _VOLUME_AXES = {2, 3, 4}
 
@@ -44,6 +45,23 @@ def pool(writer: VolumeWriter, node: NodeView) -> None:
         form = Form.STACK
         made = writer.write(node, node.op, [writer.form(volume, form)], form, **attributes, **window.in_stack())
     writer.made(node, form, made, writer.sizes_of(node, form, made, volume))
+
+
+def is_counted_otherwise(node: NodeView) -> bool:
+    """Whether a pool has other sizes than ONNX's inference says, which counts windows that begin behind the values."""
+    if node.op not in ("MaxPool", "AveragePool") or not node.attribute("ceil_mode", 0):
+        return False
+    before, after = (node.graph.dims(name) or () for name in (node.input(0), node.proto.output[0]))
+    kernel = node.attribute("kernel_shape") or ()
+    if not len(before) == len(after) == len(kernel) + 2:
+        return False
+    strides, dilations = (node.attribute(name) or [1] * len(kernel) for name in ("strides", "dilations"))
+    pads = node.attribute("pads") or [0] * 2 * len(kernel)
+    sides = zip(pads, pads[len(kernel) :], strict=False)
+    return any(
+        isinstance(size, int) and own != positions(size, *settings, ceil_mode=True)
+        for size, own, *settings in zip(before[2:], after[2:], kernel, strides, dilations, sides, strict=True)
+    )
 
 
 def global_pool(writer: VolumeWriter, node: NodeView) -> None:
@@ -101,7 +119,7 @@ def resize(writer: VolumeWriter, node: NodeView) -> None:
     made, form = "", Form.FRAMES
     if factors[3:] != [1, 1]:
         inputs = [writer.form(volume, form), node.input(1), _scales(writer, 1, 1, *factors[3:])]
-        made = writer.write_like(node, inputs, form)
+        made = writer.write_like(node, inputs, form, is_part=factors[2] != 1)
         _without_axes(writer)
         volume = _within_frames(writer, node, volume, made)
     if factors[2] != 1:

@@ -46,6 +46,8 @@ def volumes_as_images(graph: GraphView) -> GraphView:
     is_volume = (len(graph.dims(node.input[1]) or ()) == 5 for node in graph.nodes if is_standard_op(node, "Conv"))
     if graph.opset < _FIRST_OPSET or not any(is_volume):
         return graph
+    if any(pooling.is_counted_otherwise(NodeView(graph, index, {}, {})) for index in range(len(graph.nodes))):
+        return graph
     return _rewritten(graph)
 
 

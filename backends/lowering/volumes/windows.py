@@ -39,21 +39,20 @@ class Window:
 
     def in_frames(self) -> dict[str, Any]:
         """Attributes of a node on frames, which slides over rows and columns."""
-        return {
-            "kernel_shape": self.kernel[1:],
-            "strides": self.strides[1:],
-            "dilations": self.dilations[1:],
-            "pads": (*self.before[1:], *self.behind[1:]),
-        }
+        return _attributes(self.kernel[1:], self.strides[1:], self.dilations[1:], self.before[1:] + self.behind[1:])
 
     def in_stack(self) -> dict[str, Any]:
         """Attributes of a node on a stack, which slides over frames alone."""
-        return {
-            "kernel_shape": (self.kernel[0], 1),
-            "strides": (self.strides[0], 1),
-            "dilations": (self.dilations[0], 1),
-            "pads": (self.before[0], 0, self.behind[0], 0),
-        }
+        pads = (self.before[0], 0, self.behind[0], 0)
+        return _attributes((self.kernel[0], 1), (self.strides[0], 1), (self.dilations[0], 1), pads)
+
+
+def _attributes(
+    kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
+) -> dict[str, Any]:
+    """Without dilations of one, which AveragePool cannot be given before opset 19."""
+    found = {"kernel_shape": kernel, "strides": strides, "pads": pads}
+    return found if set(dilations) == {1} else {**found, "dilations": dilations}
 
 
 def window_of(node: NodeView, volume: Volume, kernel: Sequence[int] = ()) -> Window:

@@ -189,8 +189,18 @@ class VolumeWriter:
         self._place(node.index, onnx.helper.make_node(op, inputs, [made], name=node.proto.name, **attributes))
         return made
 
-    def write_like(self, node: NodeView, inputs: Sequence[str], form: Form, **attributes: Any) -> str:
-        """Write a copy of a node with other inputs and some other attributes; what it makes first."""
+    def write_like(
+        self, node: NodeView, inputs: Sequence[str], form: Form, is_part: bool = False, **attributes: Any
+    ) -> str:
+        """Write a copy of a node with other inputs and some other attributes; what it makes first.
+
+        Args:
+            node: of the model.
+            inputs: of the copy.
+            form: of its first output.
+            is_part: whether another copy takes the place of the node.
+            attributes: that differ.
+        """
         copy = onnx.NodeProto()
         copy.CopyFrom(node.proto)
         del copy.input[:]
@@ -201,7 +211,11 @@ class VolumeWriter:
             copy.attribute.append(onnx.helper.make_attribute(name, value))
         for position, name in enumerate(copy.output):
             copy.output[position] = self._new(f"{name} ({form.name.lower()})") if name else ""
-        self._place(node.index, copy)
+        if is_part:
+            copy.name = f"{copy.output[0]}: {node.op}"
+            self.nodes.append(copy)
+        else:
+            self._place(node.index, copy)
         return str(copy.output[0])
 
     def copy(self, index: int) -> None:

@@ -84,7 +84,7 @@ def test_a_convolution_is_one_of_images(net: VolumeNet) -> None:
 
 def test_a_convolution_is_that_of_the_reference() -> None:
     net = VolumeNet(opset=18)
-    net.output(net.layer(net.volume(2, 3, 2, 2), 2, 2, strides=[2, 1, 1], dilations=[1, 2, 1]))
+    net.output(net.layer(net.volume(2, 3, 3, 2), 2, 2, strides=[2, 1, 1], dilations=[1, 2, 1]))
     view = assert_same(net)
     (wanted,) = ReferenceEvaluator(net.model()).run(None, net.feeds)
     np.testing.assert_allclose(run(view.proto, net.feeds)[0], wanted, rtol=1e-5, atol=1e-5)
@@ -135,7 +135,8 @@ def test_a_pool_is_one_of_images(data: st.DataObject) -> None:
     else:
         attributes["count_include_pad"] = data.draw(st.integers(0, 1))
     net.output(net.op(kind, images(net), **attributes))
-    if kernel == strides == [1, 1, 1]:
+    beyond = attributes.get("ceil_mode") and any(map(int.__gt__, strides, kernel))
+    if kernel == strides == [1, 1, 1] or beyond:
         assert_same(net)
     else:
         assert_of_images(net)
@@ -197,7 +198,7 @@ def joined(net: VolumeNet, x: str) -> str:
 
 
 def normalized(net: VolumeNet, x: str) -> str:
-    scale, shift = net.constant([0.5, 2.0]), net.constant([0.1, 0.2])
+    scale, shift = (net.constant(np.linspace(0.5, 2, CHANNELS)) for _ in range(2))
     x = net.op("GroupNormalization", net.instance_norm(x, CHANNELS), scale, shift, num_groups=2)
     return net.group_norm(net.op("Softmax", x, axis=1), CHANNELS, 2)
 
@@ -210,7 +211,7 @@ def with_the_largest(net: VolumeNet, x: str) -> str:
     "between", [per_channel, per_frame, gated, gated_by_mean, summed, joined, normalized, with_the_largest]
 )
 def test_what_lies_between_layers_is_of_images(between: Any) -> None:
-    net = VolumeNet(opset=18)
+    net = VolumeNet(opset=21)
     ends(net, between(net, images(net)))
     view = assert_same(net)
     of_volumes = [
@@ -293,5 +294,5 @@ def test_weights_of_another_type_stay() -> None:
     net = VolumeNet(opset=18)
     x = net.op("Cast", net.volume(2, *SIZES), to=onnx.TensorProto.DOUBLE)
     net.output(net.op("Conv", x, net.constant(np.ones((3, 2, 1, 1, 1)), dtype=np.float64)))
-    view = assert_same(net)
+    view = volumes_as_images(GraphView(Model.load(net.model())))
     assert [node.op_type for node in view.nodes] == ["Cast", "Conv"]
