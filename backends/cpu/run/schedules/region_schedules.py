@@ -18,7 +18,7 @@ from sift_onnx.backends.cpu.run.schedules.batches import (
     moves_channels,
     turns_volumes,
 )
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
 from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resizable
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
@@ -32,6 +32,8 @@ __all__ = ["Prepared", "RegionSchedules"]
 
 # Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
+# Floats of a frame whose pixels fill vectors by themselves: frames in lanes would be turned for each kernel of frames.
+_LARGE_FRAME = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class RegionSchedules:
         self._region, self._operators, self._isa = region, operators, isa
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
         # Between lanes of volumes and lanes of frames, each value would move to another vector.
-        turns = turns_volumes(region)
-        self._is_single, self._is_apart = region.single or turns, moves_channels(region) or turns
+        self._turns_volumes = turns_volumes(region)
+        self._moves_channels = moves_channels(region)
         self._is_uncut = _is_uncut(region)
         self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
         self._latest: tuple[tuple[Sizes, ...], Prepared] | None = None
@@ -117,9 +119,9 @@ class RegionSchedules:
             batch.count,
             0 if batch.is_whole else self._bytes_of_group(dims, batch),
             only_rows=self._has_only_rows,
-            single=self._is_single,
+            single=region.single or self._turns_volumes,
             whole=batch.is_whole,
-            apart=self._is_apart,
+            apart=self._moves_channels or self._turns_volumes,
         ):
             key = (slab.count, slab.layout)
             if key not in made:
@@ -161,7 +163,10 @@ class RegionSchedules:
         return sizes_of_values(self._region, own)
 
     def _schedule(self, dims: Mapping[str, Sizes], slab: Slab) -> Schedule:
-        def layout_of(count: int) -> Layout:
+        def layout_of(shape: Shape) -> Layout:
+            count, *image = shape
+            if self._turns_volumes and math.prod(image) >= _LARGE_FRAME:
+                return "planes"
             return slab.layout if count == slab.count else layout_of_rows(count)
 
         is_one_matrix = self._has_only_rows and slab.is_all and slab.layout == "images16"

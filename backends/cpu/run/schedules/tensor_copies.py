@@ -38,12 +38,12 @@ class TensorCopies:
 
     Attributes:
         calls: to which copies are added.
-        layout_of: the layout of tensors with a given number of images or rows.
+        layout_of: the layout of tensors of a given shape.
         isa: instruction set.
     """
 
     calls: Calls
-    layout_of: Callable[[int], Layout]
+    layout_of: Callable[[Shape], Layout]
     isa: str
     _made: dict[tuple[PlacedView, Shape, Layout], Stored] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class TensorCopies:
     def cheapest_layout(self, view: PlacedView, shape: Shape) -> Layout:
         """The layout that ``view`` has as a tensor of ``shape``, where that takes no copy; else the usual one."""
         stored = view.stored
-        return stored.layout if view.is_whole and stored.shape[:2] == shape[:2] else self.layout_of(shape[0])
+        return stored.layout if view.is_whole and stored.shape[:2] == shape[:2] else self.layout_of(shape)
 
     def copy(
         self,
