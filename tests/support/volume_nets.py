@@ -112,7 +112,9 @@ def residual_unet(net: VolumeNet, width: int = 8, sizes: Sequence[int] = (4, 4, 
     net.output(net.op("Sigmoid", net.layer(x, width, 2, (1, 1, 1))))
 
 
-VOLUME_NETS: dict[str, Callable[..., None]] = {build.__name__: build for build in (r2plus1d, c3d, x3d, unet, residual_unet)}
+VOLUME_NETS: dict[str, Callable[..., None]] = {
+    build.__name__: build for build in (r2plus1d, c3d, x3d, unet, residual_unet)
+}
 
 
 def volume_net(name: str, **sizes: Any) -> VolumeNet:

@@ -103,9 +103,7 @@ def _convolved(
     writer.made(node, form, made, writer.sizes_of(node, form, made, volume))
 
 
-def _taps(
-    writer: VolumeWriter, node: NodeView, volume: Volume, window: Window, groups: int
-) -> tuple[list[str], int]:
+def _taps(writer: VolumeWriter, node: NodeView, volume: Volume, window: Window, groups: int) -> tuple[list[str], int]:
     """For each frame of a kernel, those that it is multiplied by, as [n, d, groups..., values]; and how many they are.
 
     Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.rules import NodeView, NotLowered
@@ -12,6 +11,7 @@ from sift_onnx.backends.lowering.volumes.forms import Form, Volume
 from sift_onnx.backends.lowering.volumes.writer import VolumeWriter
 
 __all__ = ["broadcast", "concat", "of_channels", "of_stacks", "softmax", "split", "unary"]
+
 
 def unary(writer: VolumeWriter, node: NodeView) -> None:
     """Any function of one tensor's elements, with settings beside them."""

@@ -176,7 +176,8 @@ def per_channel(net: VolumeNet, x: str) -> str:
 
 
 def per_frame(net: VolumeNet, x: str) -> str:
-    return str(net.op("Add", net.layer(x, CHANNELS, CHANNELS, (3, 1, 1)), net.constant(np.arange(4.0).reshape(4, 1, 1))))
+    of_frames = net.constant(np.arange(4.0).reshape(4, 1, 1))
+    return str(net.op("Add", net.layer(x, CHANNELS, CHANNELS, (3, 1, 1)), of_frames))
 
 
 def gated(net: VolumeNet, x: str) -> str:
@@ -278,7 +279,8 @@ def test_sizes_may_be_open(op: str, size: int) -> None:
 def test_the_number_of_frames_may_be_open() -> None:
     net = VolumeNet(opset=18)
     x = net.input("x", 2, 2, 4, 5, 6, declared=["n", 2, "d", "h", "w"])
-    x = net.op("Relu", net.layer(net.layer(x, 2, CHANNELS, (1, 3, 3)), CHANNELS, CHANNELS, (3, 1, 1), strides=[2, 1, 1]))
+    x = net.layer(net.layer(x, 2, CHANNELS, (1, 3, 3)), CHANNELS, CHANNELS, (3, 1, 1), strides=[2, 1, 1])
+    x = net.op("Relu", x)
     net.output(net.layer(x, CHANNELS, 3, (1, 3, 3)))
     assert_of_images(net)
 

@@ -7,6 +7,8 @@ import pytest
 from sparse_nets import assert_same_as_onnxruntime, assert_same_at_batches, places
 from volume_nets import VOLUME_NETS, VolumeNet, volume_net
 
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.run.schedules import frame_steps, region_schedules
 from sift_onnx.backends.lowering.specs import Conv
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -25,6 +27,19 @@ def test_as_many_frames_as_lanes() -> None:
     model = volume_net("r2plus1d", sizes=(16, 6, 6)).model()
     program = assert_same_at_batches(model, [1, 2])
     assert len(program.parts) == 1
+
+
+@pytest.mark.parametrize("frames", [4, 14])
+@pytest.mark.parametrize("name", ["c3d", "unet", "residual_unet"])
+def test_frames_that_are_read_where_they_lie(name: str, frames: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are where images are large."""
+    monkeypatch.setattr(region_schedules, "_LARGE_FRAME", 1)
+    monkeypatch.setattr(frame_steps, "_LEAST_FLOATS", 1)
+    net = volume_net(name, sizes=(frames, 8, 8))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    ((_, schedule),) = program.parts[0]._schedules.kept[-1].slabs
+    convolutions = [op for op in schedule.ops if isinstance(op, _kernels.Conv)]
+    assert len(convolutions) > frames
 
 
 def test_zeros_are_skipped_in_each_form() -> None:
