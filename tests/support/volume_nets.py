@@ -112,8 +112,24 @@ def residual_unet(net: VolumeNet, width: int = 8, sizes: Sequence[int] = (4, 4, 
     net.output(net.op("Sigmoid", net.layer(x, width, 2, (1, 1, 1))))
 
 
+def causal(net: VolumeNet, width: int = 8, sizes: Sequence[int] = (4, 4, 6)) -> None:
+    """As encoders of videos: frames are padded before the first one, and the first one goes its own way."""
+
+    def layer(x: str, inputs: int, outputs: int) -> str:
+        padded = net.op("Pad", x, net.constant([0, 0, 2, 1, 1, 0, 0, 0, 1, 1]))
+        return net.layer(padded, inputs, outputs, pads=[0] * 6)
+
+    x = layer(net.volume(3, *sizes), 3, width)
+    x = net.op("Add", x, layer(net.op("Mul", x, net.op("Sigmoid", x)), width, width))
+    bounds = ([net.constant([bound]) for bound in own] for own in ((0, 1, 2), (1, 1 << 40, 2)))
+    first, others = (net.op("Slice", x, *own) for own in bounds)
+    others = net.op("Add", net.layer(others, width, width, (3, 1, 1)), others)
+    x = net.op("Concat", net.layer(first, width, width, (1, 3, 3)), others, axis=2)
+    net.output(net.layer(x, width, 4, (1, 1, 1)))
+
+
 VOLUME_NETS: dict[str, Callable[..., None]] = {
-    build.__name__: build for build in (r2plus1d, c3d, x3d, unet, residual_unet)
+    build.__name__: build for build in (r2plus1d, c3d, x3d, unet, residual_unet, causal)
 }
 
 

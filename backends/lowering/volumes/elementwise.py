@@ -1,4 +1,4 @@
-"""What takes each element by itself, or each channel, and what joins and cuts channels or frames."""
+"""What takes each element of a volume by itself, or each channel."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sift_onnx.backends.lowering.rules import NodeView, NotLowered
 from sift_onnx.backends.lowering.volumes.forms import Form, Volume
 from sift_onnx.backends.lowering.volumes.writer import VolumeWriter
 
-__all__ = ["broadcast", "concat", "of_channels", "of_stacks", "softmax", "split", "unary"]
+__all__ = ["broadcast", "of_channels", "of_stacks", "softmax", "unary"]
 
 
 def unary(writer: VolumeWriter, node: NodeView) -> None:
     """Any function of one tensor's elements, with settings beside them."""
-    volume = _image(writer, node)
+    volume = writer.image(node.input(0))
     form = volume.native
     made = writer.write_like(node, [volume.forms[form], *node.proto.input[1:]], form)
     writer.made(node, form, made, writer.sizes_of(node, form, made, volume))
@@ -30,7 +30,7 @@ def of_channels(writer: VolumeWriter, node: NodeView) -> None:
 
 def of_stacks(writer: VolumeWriter, node: NodeView) -> None:
     """InstanceNormalization and GroupNormalization, whose statistics are those of all frames."""
-    volume = _image(writer, node)
+    volume = writer.image(node.input(0))
     made = writer.write_like(node, [writer.form(volume, Form.STACK), *node.proto.input[1:]], Form.STACK)
     writer.made(node, Form.STACK, made, writer.sizes_of(node, Form.STACK, made, volume))
 
@@ -39,7 +39,7 @@ def softmax(writer: VolumeWriter, node: NodeView) -> None:
     """Softmax and LogSoftmax over the channels."""
     if int(node.attribute("axis", -1)) not in (1, -4) or writer.graph.opset < 13:
         raise NotLowered("it is not over the channels")
-    volume = _image(writer, node)
+    volume = writer.image(node.input(0))
     made = writer.write_like(node, [volume.forms[volume.native]], volume.native, axis=1)
     writer.made(node, volume.native, made, writer.sizes_of(node, volume.native, made, volume))
 
@@ -107,54 +107,3 @@ def _constant(values: npt.NDArray[Any], form: Form, result: Volume) -> npt.NDArr
     if form is Form.STACK and (height, width) in ((1, 1), result.sizes[2:]):
         return values.reshape(images, channels, depth, height * width)
     raise NotLowered(f"a constant of {list(shape)} differs along axes that are one in its form")
-
-
-def concat(writer: VolumeWriter, node: NodeView) -> None:
-    """Concat of channels, or of frames."""
-    volumes = [_image_or_volume(writer, name) for name in node.proto.input]
-    axis, form = int(node.attribute("axis", 0)) % 5, _common_form(volumes)
-    if axis not in (1, 2):
-        raise NotLowered(f"it joins along axis {axis}")
-    form = Form.STACK if axis == 2 else form
-    made = writer.write_like(node, [writer.form(volume, form) for volume in volumes], form, axis=axis)
-    writer.made(node, form, made, writer.sizes_of(node, form, made, volumes[0]))
-
-
-def split(writer: VolumeWriter, node: NodeView) -> None:
-    """Split of channels, or of frames."""
-    volume = _image(writer, node)
-    axis = int(node.attribute("axis", 0)) % 5
-    form = Form.STACK if axis == 2 else volume.native
-    sizes = [writer.graph.dims(name) for name in node.proto.output if name]
-    if axis not in (1, 2) or any(own is None or not isinstance(own[axis], int) for own in sizes):
-        raise NotLowered(f"it splits axis {axis}")
-    writer.write_like(node, [writer.form(volume, form), *node.proto.input[1:]], form, axis=axis)
-    for name, tensor in zip(node.proto.output, writer.nodes[-1].output, strict=True):
-        dims = writer.graph.dims(name) if name else None
-        if dims is not None:
-            own = list(volume.sizes)
-            own[axis - 1] = dims[axis]  # type: ignore[call-overload]  # a number, see above
-            writer.made(node, form, tensor, (own[0], own[1], own[2], own[3]), name)  # type: ignore[arg-type]
-
-
-def _image(writer: VolumeWriter, node: NodeView) -> Volume:
-    name = node.input(0)
-    volume = writer.volume(name)
-    if volume is None or not writer.is_image(name):
-        raise NotLowered("its operand is no volume that images stand for")
-    return volume
-
-
-def _image_or_volume(writer: VolumeWriter, name: str) -> Volume:
-    volume = writer.volume(name)
-    if volume is None:
-        raise NotLowered(f"{name!r} is no volume")
-    return volume
-
-
-def _common_form(volumes: list[Volume]) -> Form:
-    """The form that most of them have."""
-    natives = [volume.native for volume in volumes if volume.native is not Form.VOLUME]
-    if not natives:
-        raise NotLowered("no operand is a volume that images stand for")
-    return Form.FRAMES if 2 * natives.count(Form.FRAMES) >= len(natives) else Form.STACK

@@ -20,7 +20,9 @@ def pool(writer: VolumeWriter, node: NodeView) -> None:
 
     The values that a mean counts are those of a box: as many as along rows and columns, times those along frames.
     """
-    volume = _operand(writer, node)
+    volume = writer.volume(node.input(0))
+    if volume is None:
+        raise NotLowered("its operand is no volume of a known number of channels")
     window = window_of(node, volume)
     attributes = {
         name: node.attribute(name) for name in ("ceil_mode", "count_include_pad") if node.attribute(name) is not None
@@ -41,7 +43,7 @@ def pool(writer: VolumeWriter, node: NodeView) -> None:
             made = writer.add(node.op, [made], f"{output} (within frames)", **inner)
     if not window.is_idle(0):
         if made:
-            volume = _within_frames(writer, node, volume, made)
+            volume = writer.within_frames(node, volume, made)
         form = Form.STACK
         made = writer.write(node, node.op, [writer.form(volume, form)], form, **attributes, **window.in_stack())
     writer.made(node, form, made, writer.sizes_of(node, form, made, volume))
@@ -66,7 +68,7 @@ def is_counted_otherwise(node: NodeView) -> bool:
 
 def global_pool(writer: VolumeWriter, node: NodeView) -> None:
     """GlobalAveragePool and GlobalMaxPool."""
-    volume = _image(writer, node)
+    volume = writer.image(node.input(0))
     if node.op == "GlobalAveragePool":
         _mean(writer, node, volume, keeps_axes=True)
         return
@@ -76,7 +78,7 @@ def global_pool(writer: VolumeWriter, node: NodeView) -> None:
 
 def reduce_mean(writer: VolumeWriter, node: NodeView) -> None:
     """ReduceMean over frames, rows and columns."""
-    volume = _image(writer, node)
+    volume = writer.image(node.input(0))
     axes = {axis % 5 for axis in node.axes()}
     if axes != _VOLUME_AXES:
         raise NotLowered(f"a mean over the axes {sorted(axes)}")
@@ -107,10 +109,12 @@ def _mean(writer: VolumeWriter, node: NodeView, volume: Volume, keeps_axes: bool
 
 def resize(writer: VolumeWriter, node: NodeView) -> None:
     """Resize by whole factors, to the nearest position or between two: along rows and columns, then along frames."""
-    volume = _image(writer, node)
+    volume = writer.image(node.input(0))
     coordinates = node.attribute("coordinate_transformation_mode", "half_pixel")
     if node.attribute("antialias", 0) or node.attribute("exclude_outside", 0) or coordinates == "tf_crop_and_resize":
         raise NotLowered("no kernel resizes with antialias, exclude_outside or tf_crop_and_resize")
+    if node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise NotLowered("it keeps the ratio of sizes")
     if node.attribute("mode", "nearest") not in ("nearest", "linear"):
         raise NotLowered(f"no kernel resizes with {node.attribute('mode')}")
     factors = _factors(writer, node)
@@ -121,21 +125,13 @@ def resize(writer: VolumeWriter, node: NodeView) -> None:
         inputs = [writer.form(volume, form), node.input(1), _scales(writer, 1, 1, *factors[3:])]
         made = writer.write_like(node, inputs, form, is_part=factors[2] != 1)
         _without_axes(writer)
-        volume = _within_frames(writer, node, volume, made)
+        volume = writer.within_frames(node, volume, made)
     if factors[2] != 1:
         form = Form.STACK
         inputs = [writer.form(volume, form), node.input(1), _scales(writer, 1, 1, factors[2], 1)]
         made = writer.write_like(node, inputs, form)
         _without_axes(writer)
     writer.made(node, form, made, writer.sizes_of(node, form, made, volume))
-
-
-def _within_frames(writer: VolumeWriter, node: NodeView, volume: Volume, made: str) -> Volume:
-    """What a node makes within the frames of ``volume``, before it goes from frame to frame."""
-    dims = writer.graph.dims(node.output) or (None,) * 5
-    height, width = (writer.size_in(made, axis, dims[axis + 1]) for axis in (2, 3))
-    sizes = (volume.sizes[0], volume.sizes[1], height, width)
-    return Volume(f"{node.output} (within frames)", sizes, {Form.FRAMES: made}, Form.FRAMES)
 
 
 def _without_axes(writer: VolumeWriter) -> None:
@@ -166,16 +162,3 @@ def _factors(writer: VolumeWriter, node: NodeView) -> list[int]:
     if any(scale < 1 or scale != int(scale) for scale in scales):
         raise NotLowered(f"it resizes by {scales}, of which not all are known to be whole")
     return [int(scale) for scale in scales]
-
-
-def _image(writer: VolumeWriter, node: NodeView) -> Volume:
-    if not writer.is_image(node.input(0)):
-        raise NotLowered("its operand is no volume that images stand for")
-    return _operand(writer, node)
-
-
-def _operand(writer: VolumeWriter, node: NodeView) -> Volume:
-    volume = writer.volume(node.input(0))
-    if volume is None:
-        raise NotLowered("its operand is no volume of a known number of channels")
-    return volume

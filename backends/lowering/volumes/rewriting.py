@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op, names_read
 from sift_onnx.backends.lowering.matching.group_norms import GroupNormMatch, find_group_norms
 from sift_onnx.backends.lowering.rules import NodeView, NotLowered
-from sift_onnx.backends.lowering.volumes import convolutions, elementwise, pooling
+from sift_onnx.backends.lowering.volumes import convolutions, elementwise, joining, pooling
 from sift_onnx.backends.lowering.volumes.forms import Form
 from sift_onnx.backends.lowering.volumes.writer import VolumeWriter
 from sift_onnx.operators.registry import Registry
@@ -27,8 +27,10 @@ _RULES.add_table({
     **dict.fromkeys(("Softmax", "LogSoftmax"), elementwise.softmax),
     **dict.fromkeys((*sorted(ELEMENTWISE_UNARY - DRAWING), "Clip", "Dropout"), elementwise.unary),
     **dict.fromkeys(sorted(ELEMENTWISE_BINARY), elementwise.broadcast),
-    "Concat": elementwise.concat,
-    "Split": elementwise.split,
+    "Concat": joining.concat,
+    "Split": joining.split,
+    "Slice": joining.slice_,
+    "Pad": joining.pad,
     **dict.fromkeys(("MaxPool", "AveragePool"), pooling.pool),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), pooling.global_pool),
     "ReduceMean": pooling.reduce_mean,
@@ -53,7 +55,7 @@ def volumes_as_images(graph: GraphView) -> GraphView:
 
 def _rewritten(graph: GraphView) -> GraphView:
     writer = VolumeWriter(graph)
-    norms = {norm.nodes[-1]: norm for norm in find_group_norms(graph, ranks=(5,))}
+    norms = {norm.nodes[-1]: norm for norm in find_group_norms(graph, ranks=(5,)) if writer.volume(norm.operand)}
     absorbed = {index for norm in norms.values() for index in norm.nodes[:-1]}
     for index, node in enumerate(graph.nodes):
         if index in absorbed:
@@ -66,7 +68,7 @@ def _rewritten(graph: GraphView) -> GraphView:
             if rule is None or any(graph.derived.get(name) == index for name in node.output):
                 raise NotLowered("no rule for volumes")
             rule(writer, NodeView(graph, index, {}, {}))
-        except NotLowered:
+        except (NotLowered, ArithmeticError, LookupError, TypeError, ValueError):  # or it contradicts itself
             for name in dict.fromkeys(names_read(node)):
                 writer.plain(name)
             writer.copy(index)

@@ -11,7 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.rules import NodeView
+from sift_onnx.backends.lowering.rules import NodeView, NotLowered
 from sift_onnx.backends.lowering.volumes.forms import Form, Place, Size, Sizes, Volume
 
 __all__ = ["VolumeWriter"]
@@ -57,6 +57,16 @@ class VolumeWriter:
         self._volumes[name] = found
         return found
 
+    def image(self, name: str) -> Volume:
+        """A volume that images stand for.
+
+        Raises:
+            NotLowered: the value is none.
+        """
+        if not self.is_image(name):
+            raise NotLowered(f"{name!r} is no volume that images stand for")
+        return self._volumes[name]
+
     def is_image(self, name: str) -> bool:
         """Whether a value is a volume that images stand for."""
         return name in self._volumes and self._volumes[name].native is not Form.VOLUME
@@ -84,6 +94,12 @@ class VolumeWriter:
         channels = dims[1]
         return (channels if isinstance(channels, int) else before.sizes[0], depth, height, width)
 
+    def within_frames(self, node: NodeView, volume: Volume, tensor: str) -> Volume:
+        """What a node has made within the frames of ``volume``, held by ``tensor``, before it goes along frames."""
+        channels, _, height, width = self.sizes_of(node, Form.FRAMES, tensor, volume)
+        sizes = (channels, volume.sizes[1], height, width)
+        return Volume(f"{node.output} (within frames)", sizes, {Form.FRAMES: tensor}, Form.FRAMES)
+
     def size_in(self, tensor: str, axis: int, known: object) -> Size:
         """A size that may be ``known``, and is that of an axis of ``tensor``."""
         return known if isinstance(known, int) else Place(tensor, axis)
@@ -108,7 +124,8 @@ class VolumeWriter:
             turned = self.move("Transpose", [source], f"{name} (frames first)", perm=_FRAMES_FIRST[rank])
             return self.reshape(turned, (None, channels, height, width), f"{name} (frames)")
         if form is Form.STACK and Form.VOLUME in forms:
-            return self.move("Reshape", [forms[Form.VOLUME], self.target((0, 0, 0, -1))], f"{name} (stack)")
+            pixels = height * width if isinstance(height, int) and isinstance(width, int) else -1
+            return self.move("Reshape", [forms[Form.VOLUME], self.target((0, 0, 0, pixels))], f"{name} (stack)")
         if form is Form.STACK:
             apart = self.reshape(forms[Form.FRAMES], (None, depth, channels, (height, width)), f"{name} (frames apart)")
             return self.move("Transpose", [apart], f"{name} (stack)", perm=_FRAMES_FIRST[4])

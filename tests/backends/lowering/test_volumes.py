@@ -204,12 +204,31 @@ def normalized(net: VolumeNet, x: str) -> str:
     return net.group_norm(net.op("Softmax", x, axis=1), CHANNELS, 2)
 
 
+def cut(net: VolumeNet, x: str) -> str:
+    """Pixels and frames, frames alone, channels and pixels."""
+    starts, ends, axes, steps = (net.constant(values) for values in ([1, 0, 0], [9, -1, 3], [-1, 3, 2], [2, 1, 2]))
+    first = net.op("Slice", x, starts, ends, axes, steps)
+    second = net.op("Slice", x, *(net.constant([bound]) for bound in (-2, 1 << 40, 2)))
+    third = net.op("Slice", x, *(net.constant(bounds) for bounds in ([0, 1], [4, 2], [1, 3])))
+    for part in (first, second):
+        net.output(net.op("Relu", part))
+    return str(net.op("Mul", third, third))
+
+
+def padded(net: VolumeNet, x: str) -> str:
+    """As causal convolutions pad: frames before, pixels around."""
+    x = net.op("Pad", x, net.constant([0, 0, 2, 1, 1, 0, 0, 0, 1, 0]))
+    x = net.op("Pad", x, net.constant([1, 2]), net.constant(0.5), net.constant([2]))
+    return str(net.op("Pad", x, net.constant([1, 1, 0, 1]), "", net.constant([-1, -2]), mode="edge"))
+
+
 def with_the_largest(net: VolumeNet, x: str) -> str:
     return str(net.op("Add", x, net.op("GlobalMaxPool", x)))
 
 
 @pytest.mark.parametrize(
-    "between", [per_channel, per_frame, gated, gated_by_mean, summed, joined, normalized, with_the_largest]
+    "between",
+    [per_channel, per_frame, gated, gated_by_mean, summed, joined, cut, padded, normalized, with_the_largest],
 )
 def test_what_lies_between_layers_is_of_images(between: Any) -> None:
     net = VolumeNet(opset=21)
