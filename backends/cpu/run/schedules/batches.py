@@ -33,7 +33,7 @@ from sift_onnx.backends.lowering.specs import (
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
-__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled", "moves_channels", "turns_volumes"]
+__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled", "moves_channels"]
 
 
 @dataclass(frozen=True)
@@ -197,11 +197,6 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     # or the four of an image.
     values = [*((own, step.view) for own in operands), (sizes, step.result_view)]
     return stays and all(own[0] == count and len(own) == (2 if view == "rows" else 4) for own, view in values)
-
-
-def turns_volumes(region: Region) -> bool:
-    """Whether frames of volumes change between images of their own and rows of one."""
-    return any(isinstance(step.spec, Transposed) and step.is_extra for step in region.steps)
 
 
 def moves_channels(region: Region) -> bool:

@@ -10,14 +10,7 @@ from dataclasses import dataclass, replace
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators
-from sift_onnx.backends.cpu.run.schedules.batches import (
-    Batch,
-    batch_of,
-    flat_sizes,
-    is_scaled,
-    moves_channels,
-    turns_volumes,
-)
+from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
 from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resizable
@@ -60,8 +53,6 @@ class RegionSchedules:
     def __init__(self, region: Region, operators: RegionOperators, isa: str) -> None:
         self._region, self._operators, self._isa = region, operators, isa
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
-        # Between lanes of volumes and lanes of frames, each value would move to another vector.
-        self._turns_volumes = turns_volumes(region)
         self._moves_channels = moves_channels(region)
         self._is_uncut = _is_uncut(region)
         self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
@@ -119,9 +110,9 @@ class RegionSchedules:
             batch.count,
             0 if batch.is_whole else self._bytes_of_group(dims, batch),
             only_rows=self._has_only_rows,
-            single=region.single or self._turns_volumes,
+            single=region.single,
             whole=batch.is_whole,
-            apart=self._moves_channels or self._turns_volumes,
+            apart=self._moves_channels or region.turns_volumes,
         ):
             key = (slab.count, slab.layout)
             if key not in made:
@@ -165,7 +156,7 @@ class RegionSchedules:
     def _schedule(self, dims: Mapping[str, Sizes], slab: Slab) -> Schedule:
         def layout_of(shape: Shape) -> Layout:
             count, *image = shape
-            if self._turns_volumes and math.prod(image) >= _LARGE_FRAME:
+            if self._region.turns_volumes and math.prod(image) >= _LARGE_FRAME:
                 return "planes"
             return slab.layout if count == slab.count else layout_of_rows(count)
 
