@@ -62,8 +62,8 @@ def transposed_convolution(writer: VolumeWriter, node: NodeView) -> None:
         weights.transpose(0, 2, 1, 3, 4).reshape(channels, kernel[0] * made, *kernel[1:]), f"{node.input(1)} (frames)"
     )
     frames = writer.form(volume, Form.FRAMES)
-    attributes = {"kernel_shape": kernel[1:], "strides": kernel[1:]}
-    apart = writer.write(node, "ConvTranspose", [frames, own, *bias], Form.FRAMES, **attributes)
+    inputs, tiles_of = [frames, own, *bias], kernel[1:]
+    apart = writer.write(node, "ConvTranspose", inputs, Form.FRAMES, kernel_shape=tiles_of, strides=tiles_of)
     height, width = (writer.size_in(apart, axis, dims[axis + 1]) for axis in (2, 3))
     tensor = writer.reshape(apart, (None, made, height, width), f"{node.output} (frames)")
     writer.made(node, Form.FRAMES, tensor, (made, depth * kernel[0], height, width))
@@ -103,8 +103,8 @@ def _convolved(
     writer.made(node, form, made, writer.sizes_of(node, form, made, volume))
 
 
-def _taps(writer: VolumeWriter, node: NodeView, volume: Volume, window: Window, groups: int) -> tuple[list[str], int]:
-    """For each frame of a kernel, those that it is multiplied by, as [n, d, groups..., values]; and how many they are.
+def _taps(writer: VolumeWriter, node: NodeView, volume: Volume, window: Window, groups: int) -> list[str]:
+    """For each frame of a kernel, those that it is multiplied by, as [n, d, values] or [n, d, 1, groups, values].
 
     Raises:
         NotLowered: how many frames there are is not known before a run.
@@ -128,13 +128,13 @@ def _taps(writer: VolumeWriter, node: NodeView, volume: Volume, window: Window, 
         pads = writer.constant(np.array([0, before, *others, 0, behind, *others], np.int64), f"{name} (pads)")
         tensor = writer.move("Pad", [tensor, pads], f"{name} (padded)")
     if kernel == stride == 1:
-        return [tensor], positions
+        return [tensor]
     taps = []
     for tap in range(kernel):
         start = tap * dilation
         bounds = (start, start + stride * (positions - 1) + 1, 1, stride)
         taps.append(writer.move("Slice", [tensor, *(writer.target((bound,)) for bound in bounds)], f"{name} (tap)"))
-    return taps, positions
+    return taps
 
 
 def _joined_frames(writer: VolumeWriter, node: NodeView, volume: Volume, window: Window, groups: int) -> str:
@@ -145,7 +145,7 @@ def _joined_frames(writer: VolumeWriter, node: NodeView, volume: Volume, window:
     is_cut = kernel == window.strides[0] and window.before[0] == window.behind[0] == 0 and window.dilations[0] == 1
     if is_cut and groups == 1 and isinstance(depth, int) and depth % kernel == 0:
         return writer.reshape(writer.form(volume, Form.FRAMES), sizes, f"{node.output} (frames of channels)")
-    taps, _ = _taps(writer, node, volume, window, groups)
+    taps = _taps(writer, node, volume, window, groups)
     joined = taps[0]
     if len(taps) > 1:
         joined = writer.move("Concat", taps, f"{node.output} (taps)", axis=2 if groups == 1 else 4)
@@ -159,7 +159,7 @@ def _sum_of_frames(
     if window.kernel[0] > _MOST_DEPTHWISE_FRAMES:
         raise NotLowered(f"a depthwise kernel of {window.kernel[0]} frames")
     channels, _, height, width = volume.sizes
-    taps, _ = _taps(writer, node, volume, window, 1)
+    taps = _taps(writer, node, volume, window, 1)
     attributes = {**window.in_frames(), "group": channels}
     total = ""
     for tap, rows in enumerate(taps):

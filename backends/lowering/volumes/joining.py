@@ -32,16 +32,15 @@ def split(writer: VolumeWriter, node: NodeView) -> None:
     volume = writer.image(node.input(0))
     axis = int(node.attribute("axis", 0)) % 5
     form = Form.STACK if axis == 2 else volume.native
-    sizes = [writer.graph.dims(name) for name in node.proto.output if name]
-    if axis not in (1, 2) or any(own is None or not isinstance(own[axis], int) for own in sizes):
-        raise NotLowered(f"it splits axis {axis}")
+    counts = [(writer.graph.dims(name) or (None,) * 5)[axis] for name in node.proto.output]
+    counts = [count for count in counts if isinstance(count, int)]
+    if axis not in (1, 2) or len(counts) < len(node.proto.output):
+        raise NotLowered(f"it splits axis {axis}, or into parts of unknown sizes")
     writer.write_like(node, [writer.form(volume, form), *node.proto.input[1:]], form, axis=axis)
-    for name, tensor in zip(node.proto.output, writer.nodes[-1].output, strict=True):
-        dims = writer.graph.dims(name) if name else None
-        if dims is not None:
-            own = list(volume.sizes)
-            own[axis - 1] = dims[axis]  # type: ignore[call-overload]  # a number, see above
-            writer.made(node, form, tensor, (own[0], own[1], own[2], own[3]), name)  # type: ignore[arg-type]
+    channels, depth, height, width = volume.sizes
+    for name, tensor, count in zip(node.proto.output, writer.nodes[-1].output, counts, strict=True):
+        sizes = (count, depth, height, width) if axis == 1 else (channels, count, height, width)
+        writer.made(node, form, tensor, sizes, name)
 
 
 def slice_(writer: VolumeWriter, node: NodeView) -> None:

@@ -60,9 +60,10 @@ def is_counted_otherwise(node: NodeView) -> bool:
     strides, dilations = (node.attribute(name) or [1] * len(kernel) for name in ("strides", "dilations"))
     pads = node.attribute("pads") or [0] * 2 * len(kernel)
     sides = zip(pads, pads[len(kernel) :], strict=False)
+    settings = zip(before[2:], after[2:], kernel, strides, dilations, sides, strict=True)
     return any(
-        isinstance(size, int) and own != positions(size, *settings, ceil_mode=True)
-        for size, own, *settings in zip(before[2:], after[2:], kernel, strides, dilations, sides, strict=True)
+        isinstance(size, int) and own != positions(size, extent, stride, dilation, pads, ceil_mode=True)
+        for size, own, extent, stride, dilation, pads in settings
     )
 
 

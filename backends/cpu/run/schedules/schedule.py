@@ -165,11 +165,15 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
         missing = len(dims) - len(view.axes)
         size = view.dims[spec.axis - missing] if spec.axis >= missing else 1
         view = view.repeated((*dims[: spec.axis], size, *dims[spec.axis + 1 :]))
-        if spec.axis == channel_axis and shape[0] <= contiguous_images(layout):
-            # The operand can lie where the result has it.
+        is_contiguous = shape[0] <= contiguous_images(layout)
+        stored = view.stored
+        is_whole = view.is_whole and (stored.layout, stored.shape[0]) == (layout, shape[0])
+        if spec.axis == channel_axis and (is_contiguous or is_whole):
             own = values.operand(step, position, view, step.result_view, layout)
             op = _kernels.ChannelCopy(range(size), start, spec.size, layout=layout)
-            part = Part(key, start * bytes_of((shape[0], 1, *shape[2:]), layout, step.dtype))
+            # The operand can lie where the result has it.
+            offset = start * bytes_of((shape[0], 1, *shape[2:]), layout, step.dtype)
+            part = Part(key, offset) if is_contiguous else None
             values.calls.call(op, own.shape, (own.key,), key, step.dtype, index, part=part)
         elif layout == "planes" and math.prod(dims[: spec.axis]) == 1:
             # So it can along the first axis that has more than one position.
@@ -194,7 +198,7 @@ def _deliver(values: Values, step: Step) -> None:
     shape = kernel_shape(view.dims, step.result_view)
     layout = values.layout_of(shape)
     mover = values.mover(step.output)
-    if not view.is_whole and layout == "images16":
+    if not view.is_whole and layout == "images16" and not copies.has_long_runs(view):
         view = PlacedView.of(copies.tensor(view, step.result_view, layout, step.dtype, mover), view.dims)
     if not view.is_whole:
         copies.copy(view, step.result_view, Stored(out, shape, "planes"), step.dtype, mover)

@@ -101,7 +101,7 @@ class TensorCopies:
             and self._copy_channels(view, read_as, target, dtype, step)
         ):
             return
-        if joined is None and source.layout == "planes" and self._copy_runs(view, read_as, target, dtype, step):
+        if joined is None and self._copy_runs(view, read_as, target, dtype, step):
             return
         positions, channels = view.offsets(read_as)
         if source.layout == "images16":
@@ -123,14 +123,17 @@ class TensorCopies:
             part = Part(source.key, dtype.itemsize * view.offset)
         self.calls.call(op, source.shape, (source.key,), target.key, dtype, step, part=part)
 
+    def has_long_runs(self, view: PlacedView) -> bool:
+        """Whether ``view``, in planes, is made of runs of adjacent values that are worth a copy each."""
+        return view.stored.layout == "planes" and view.runs[1] >= _LONG_RUN
+
     def _copy_runs(self, view: PlacedView, read_as: View, target: Stored, dtype: DType, step: int | None) -> bool:
         """Copy ``view``, which lies in planes, by runs of adjacent values; whether that takes less time.
 
         As rows, these are copied whole. Between lanes, a value would come from each of sixteen images: planes are made
         first, and then brought into lanes.
         """
-        outer, run = view.runs
-        if run < _LONG_RUN or view.is_whole:
+        if not self.has_long_runs(view) or view.is_whole:
             return False
         if target.layout == "images16":
             if read_as == "rows":
@@ -138,6 +141,7 @@ class TensorCopies:
             planes = self.tensor(view, read_as, "planes", dtype, step)
             self.calls.call(_kernels.Reorder("planes", isa=self.isa), planes.shape, (planes.key,), target.key, dtype)
             return True
+        outer, run = view.runs
         positions = offsets_of((outer,)) + view.offset
         op = _kernels.Rearrange(
             positions, np.arange(run), source=view.stored.shape, target=(positions.size, run, 1, 1), first_channel=0,
