@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.run.schedules.calls import Calls, bytes_of
 from sift_onnx.backends.cpu.run.schedules.copied_offsets import lane_offsets, mean_run, placed_part
-from sift_onnx.backends.cpu.run.schedules.factors import offsets_of
+from sift_onnx.backends.cpu.run.schedules.factors import axis_of, offsets_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
@@ -25,6 +26,8 @@ __all__ = ["TensorCopies", "contiguous_images"]
 _LEAST_RUN = 3.0
 # Adjacent floats that are copied together, where planes are copied to planes.
 _LONG_RUN = 32
+# A copy lists the floats of a run: of longer ones, a part.
+_LONGEST_RUN = 1 << 12
 
 
 def contiguous_images(layout: Layout) -> int:
@@ -141,14 +144,24 @@ class TensorCopies:
             planes = self.tensor(view, read_as, "planes", dtype, step)
             self.calls.call(_kernels.Reorder("planes", isa=self.isa), planes.shape, (planes.key,), target.key, dtype)
             return True
-        outer, run = view.runs
-        positions = offsets_of((outer,)) + view.offset
+        stored, (outer, run) = view.stored, view.runs
+        if view.is_contiguous:
+            total = math.prod(stored.shape)
+            unit = math.gcd(total, run, view.offset)
+            taken = range(view.offset // unit, (view.offset + run) // unit)
+            range_copy = _kernels.ChannelCopy(taken, 0, len(taken), layout="planes")
+            part = Part(stored.key, dtype.itemsize * view.offset)
+            shape = (1, total // unit, unit, 1)
+            self.calls.call(range_copy, shape, (stored.key,), target.key, dtype, step, part=part)
+            return True
+        length = max(size for size in range(1, min(run, _LONGEST_RUN) + 1) if run % size == 0)
+        length = length if length >= _LONG_RUN else run
+        positions = offsets_of((outer, axis_of(run // length, length))) + view.offset
         op = _kernels.Rearrange(
-            positions, np.arange(run), source=view.stored.shape, target=(positions.size, run, 1, 1), first_channel=0,
+            positions, np.arange(length), source=stored.shape, target=(positions.size, length, 1, 1), first_channel=0,
             source_layout="planes", target_layout="planes", isa=self.isa,
         )  # fmt: skip
-        part = Part(view.stored.key, dtype.itemsize * view.offset) if view.is_contiguous else None
-        self.calls.call(op, view.stored.shape, (view.stored.key,), target.key, dtype, step, part=part)
+        self.calls.call(op, stored.shape, (stored.key,), target.key, dtype, step)
         return True
 
     def _copy_channels(self, view: PlacedView, read_as: View, target: Stored, dtype: DType, step: int | None) -> bool:
