@@ -76,7 +76,7 @@ def layers(draw: st.DrawFn) -> VolumeNet:
     return net
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(layers())
 def test_a_convolution_is_one_of_images(net: VolumeNet) -> None:
     assert_of_images(net)
@@ -122,7 +122,7 @@ def test_padding_that_a_mode_asks_for() -> None:
     assert_of_images(net)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_a_pool_is_one_of_images(data: st.DataObject) -> None:
     net = VolumeNet(opset=18)
@@ -376,7 +376,7 @@ def networks(draw: st.DrawFn) -> VolumeNet:
     return builder.net
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(networks())
 def test_any_network_computes_the_same(net: VolumeNet) -> None:
     assert_same(net)
