@@ -19,10 +19,11 @@ from sift_onnx.backends.cpu.run.schedules.kernel_shapes import kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
 from sift_onnx.backends.cpu.run.schedules.values import Values
+from sift_onnx.backends.cpu.run.schedules.view_factors import operand
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import Conv, Joined
 
-__all__ = ["convolve_frames", "joined_frames"]
+__all__ = ["convolve_frames", "fill_range", "joined_frames"]
 
 # Floats of an image from which a call of its own takes less time than a copy.
 _LEAST_FLOATS = 1 << 13
@@ -65,6 +66,18 @@ def convolve_frames(values: Values, index: int, step: Step, layout: Layout) -> b
         part = Part(key, number * bytes_of((1, *shape[1:]), layout, step.dtype))
         values.calls.call(copy, (1, 1, size, 1), (made.key,), key, step.dtype, index, part=part)
     values.views[step.output] = PlacedView.of(Stored(key, shape, layout), dims)
+    return True
+
+
+def fill_range(values: Values, index: int, step: Step, view: PlacedView, result: Stored, start: int) -> bool:
+    """Add the call that fills floats of a result, in planes, if they are one float repeated, as in padding."""
+    count = math.prod(view.dims)
+    if count < 2 or any(stride for axis in view.axes for _, stride in axis):
+        return False
+    op = _kernels.ViewArithmetic(
+        "first", sizes=[count], left=operand(view, [0]), out=(result.shape, start, [1]), layout="planes", isa=values.isa
+    )
+    values.calls.call(op, view.stored.shape, (view.stored.key,), result.key, step.dtype, index)
     return True
 
 

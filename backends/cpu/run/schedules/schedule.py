@@ -11,7 +11,7 @@ from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.operators import build, build_for_size
 from sift_onnx.backends.cpu.run.schedules.byte_steps import compute_bytes, deliver_bytes, move_bytes
 from sift_onnx.backends.cpu.run.schedules.calls import Schedule, bytes_of
-from sift_onnx.backends.cpu.run.schedules.frame_steps import convolve_frames, joined_frames
+from sift_onnx.backends.cpu.run.schedules.frame_steps import convolve_frames, fill_range, joined_frames
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
@@ -168,6 +168,11 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
         is_contiguous = shape[0] <= contiguous_images(layout)
         stored = view.stored
         is_whole = view.is_whole and (stored.layout, stored.shape[0]) == (layout, shape[0])
+        # Along the first axis that has more than one position.
+        is_range = layout == "planes" and math.prod(dims[: spec.axis]) == 1
+        inner = math.prod(dims[spec.axis + 1 :])
+        if is_range and fill_range(values, index, step, view, result, start * inner):
+            continue
         if spec.axis == channel_axis and (is_contiguous or is_whole):
             own = values.operand(step, position, view, step.result_view, layout)
             op = _kernels.ChannelCopy(range(size), start, spec.size, layout=layout)
@@ -175,10 +180,8 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
             offset = start * bytes_of((shape[0], 1, *shape[2:]), layout, step.dtype)
             part = Part(key, offset) if is_contiguous else None
             values.calls.call(op, own.shape, (own.key,), key, step.dtype, index, part=part)
-        elif layout == "planes" and math.prod(dims[: spec.axis]) == 1:
-            # So it can along the first axis that has more than one position.
+        elif is_range:
             own = values.operand(step, position, view, step.result_view, layout)
-            inner = math.prod(dims[spec.axis + 1 :])
             op = _kernels.ChannelCopy(range(size), start, spec.size, layout=layout)
             part = Part(key, step.dtype.itemsize * start * inner)
             values.calls.call(op, (1, size, inner, 1), (own.key,), key, step.dtype, index, part=part)
