@@ -26,7 +26,7 @@ __all__ = ["Prepared", "RegionSchedules"]
 # Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
 # Floats of a frame whose pixels fill vectors by themselves: frames in lanes would be turned for each kernel of frames.
-_LARGE_FRAME = 1 << 15
+_LARGE_FRAME = 1 << 13
 
 
 @dataclass(frozen=True)
