@@ -167,7 +167,7 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
         view = view.repeated((*dims[: spec.axis], size, *dims[spec.axis + 1 :]))
         is_contiguous = shape[0] <= contiguous_images(layout)
         stored = view.stored
-        is_whole = view.is_whole and (stored.layout, stored.shape[0]) == (layout, shape[0])
+        is_whole = view.is_whole and stored.layout == layout and (layout == "planes" or stored.shape[0] == shape[0])
         # Along the first axis that has more than one position.
         is_range = layout == "planes" and math.prod(dims[: spec.axis]) == 1
         inner = math.prod(dims[spec.axis + 1 :])

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.run.schedules.calls import Calls, bytes_of
-from sift_onnx.backends.cpu.run.schedules.copied_offsets import lane_offsets, mean_run, placed_part
+from sift_onnx.backends.cpu.run.schedules.copied_offsets import lane_offsets, mean_run, part_of_runs, placed_part
 from sift_onnx.backends.cpu.run.schedules.factors import axis_of, offsets_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
@@ -104,7 +104,7 @@ class TensorCopies:
             and self._copy_channels(view, read_as, target, dtype, step)
         ):
             return
-        if joined is None and self._copy_runs(view, read_as, target, dtype, step):
+        if self._copy_runs(view, read_as, target, dtype, step, joined):
             return
         positions, channels = view.offsets(read_as)
         if source.layout == "images16":
@@ -130,22 +130,30 @@ class TensorCopies:
         """Whether ``view``, in planes, is made of runs of adjacent values that are worth a copy each."""
         return view.stored.layout == "planes" and view.runs[1] >= _LONG_RUN
 
-    def _copy_runs(self, view: PlacedView, read_as: View, target: Stored, dtype: DType, step: int | None) -> bool:
+    def _copy_runs(
+        self,
+        view: PlacedView,
+        read_as: View,
+        target: Stored,
+        dtype: DType,
+        step: int | None,
+        joined: tuple[int, int, Sizes] | None,
+    ) -> bool:
         """Copy ``view``, which lies in planes, by runs of adjacent values; whether that takes less time.
 
         As rows, these are copied whole. Between lanes, a value would come from each of sixteen images: planes are made
         first, and then brought into lanes.
         """
-        if not self.has_long_runs(view) or view.is_whole:
+        if not self.has_long_runs(view) or (view.is_whole and joined is None):
             return False
         if target.layout == "images16":
-            if read_as == "rows":
+            if read_as == "rows" or joined is not None:
                 return False  # channels are adjacent: sixteen of sixteen rows are turned at once
             planes = self.tensor(view, read_as, "planes", dtype, step)
             self.calls.call(_kernels.Reorder("planes", isa=self.isa), planes.shape, (planes.key,), target.key, dtype)
             return True
         stored, (outer, run) = view.stored, view.runs
-        if view.is_contiguous:
+        if view.is_contiguous and joined is None:
             total = math.prod(stored.shape)
             unit = math.gcd(total, run, view.offset)
             taken = range(view.offset // unit, (view.offset + run) // unit)
@@ -154,9 +162,15 @@ class TensorCopies:
             shape = (1, total // unit, unit, 1)
             self.calls.call(range_copy, shape, (stored.key,), target.key, dtype, step, part=part)
             return True
-        length = max(size for size in range(1, min(run, _LONGEST_RUN) + 1) if run % size == 0)
-        length = length if length >= _LONG_RUN else run
+        # In a part of a result, along whose axis runs end.
+        unit = run if joined is None else math.gcd(run, math.prod(joined[2][joined[0] + 1 :]))
+        if unit < _LONG_RUN:
+            return False
+        length = max(size for size in range(1, min(unit, _LONGEST_RUN) + 1) if unit % size == 0)
+        length = length if length >= _LONG_RUN else unit
         positions = offsets_of((outer, axis_of(run // length, length))) + view.offset
+        if joined is not None:
+            positions = part_of_runs(positions, view.dims, length, *joined)
         op = _kernels.Rearrange(
             positions, np.arange(length), source=stored.shape, target=(positions.size, length, 1, 1), first_channel=0,
             source_layout="planes", target_layout="planes", isa=self.isa,
