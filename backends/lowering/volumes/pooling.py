@@ -31,7 +31,7 @@ def pool(writer: VolumeWriter, node: NodeView) -> None:
         raise NotLowered("how a mean counts windows that reach beyond the padding depends on the axes")
     if window.is_idle(0, 1, 2):
         raise NotLowered("its window is one position")
-    if any(window.behind[i] and window.behind[i] >= window.kernel[i] for i in range(3)):
+    if any(pads and pads >= window.kernel[i % 3] for i, pads in enumerate(window.before + window.behind)):
         raise NotLowered("it has windows of padding alone")
     output, made, form = node.output, "", Form.FRAMES
     if not window.is_idle(1, 2):
@@ -90,7 +90,7 @@ def _mean(writer: VolumeWriter, node: NodeView, volume: Volume, keeps_axes: bool
     """The mean of a stack, or of the means of frames, which are of as many values each."""
     channels, depth, _, _ = volume.sizes
     output = node.output
-    if Form.STACK in volume.forms or volume.native is Form.VOLUME:
+    if Form.STACK in volume.forms:
         made = writer.write(node, "GlobalAveragePool", [writer.form(volume, Form.STACK)], Form.STACK)
     else:
         means = writer.add("GlobalAveragePool", [volume.forms[Form.FRAMES]], f"{output} (means of frames)")

@@ -9,7 +9,7 @@ from volume_nets import VOLUME_NETS, VolumeNet, volume_net
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.schedules import frame_steps, region_schedules
-from sift_onnx.backends.lowering.specs import Conv
+from sift_onnx.backends.lowering.specs import Conv, Transposed
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -40,6 +40,21 @@ def test_frames_that_are_read_where_they_lie(name: str, frames: int, monkeypatch
     ((_, schedule),) = program.parts[0]._schedules.kept[-1].slabs
     convolutions = [op for op in schedule.ops if isinstance(op, _kernels.Conv)]
     assert len(convolutions) > frames
+
+
+def test_volumes_with_their_channels_last() -> None:
+    """As Keras exports them: turned around each layer."""
+    net = VolumeNet(opset=18)
+    x = net.input("x", 2, 4, 6, 6, 3, declared=["n", 4, 6, 6, 3])
+    for inputs, outputs in ((3, 6), (6, 8)):
+        first = net.op("Transpose", x, perm=[0, 4, 1, 2, 3])
+        made = net.op("MaxPool", net.layer(first, inputs, outputs), kernel_shape=[1, 2, 2], strides=[1, 2, 2])
+        x = net.op("Transpose", net.norm(made, outputs), perm=[0, 2, 3, 4, 1])
+        x = net.op("Relu", net.op("Add", x, net.constant(np.linspace(0, 1, outputs))))
+    net.output(net.op("ReduceMean", x, net.constant([1, 2, 3]), keepdims=0))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert set(places(program).values()) <= {"kernels", "folded"}
+    assert sum(isinstance(step.spec, Transposed) for step in program.parts[0].region.steps) <= 2
 
 
 def test_zeros_are_skipped_in_each_form() -> None:
