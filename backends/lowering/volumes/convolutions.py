@@ -9,8 +9,10 @@ import numpy.typing as npt
 
 from sift_onnx.backends.lowering.rules import NodeView, NotLowered
 from sift_onnx.backends.lowering.volumes.forms import Form, Volume
+from sift_onnx.backends.lowering.volumes.weights import VolumeWeights, weights_of
 from sift_onnx.backends.lowering.volumes.windows import Window, window_of
 from sift_onnx.backends.lowering.volumes.writer import VolumeWriter
+from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["convolution", "transposed_convolution"]
 
@@ -21,34 +23,35 @@ _MOST_DEPTHWISE_FRAMES = 8
 def convolution(writer: VolumeWriter, node: NodeView) -> None:
     """Conv with constant weights over frames, rows and columns."""
     volume, weights = _operands(writer, node)
-    rows, group_channels, *kernel = weights.shape
+    rows, group_channels, *kernel = weights.values.shape
     groups, channels = int(node.attribute("group", 1)), volume.sizes[0]
     if channels != group_channels * groups or rows % groups:
-        raise NotLowered(f"weights of {list(weights.shape)} in {groups} groups, for {channels} channels")
+        raise NotLowered(f"weights of {[rows, group_channels, *kernel]} in {groups} groups, for {channels} channels")
     window = window_of(node, volume, kernel)
     if window.kernel != tuple(kernel):
-        raise NotLowered(f"weights of {list(weights.shape)}, and a kernel of {list(window.kernel)}")
+        raise NotLowered(f"weights over {kernel}, and a kernel of {list(window.kernel)}")
     if window.is_idle(0, 1, 2):
         form = Form.STACK if volume.native is Form.VOLUME else volume.native
-        _convolved(writer, node, volume, form, writer.form(volume, form), weights[:, :, 0])
+        _convolved(writer, node, volume, form, writer.form(volume, form), weights.arranged(_first_frame))
     elif window.is_idle(1, 2):
         stack = writer.form(volume, Form.STACK)
-        _convolved(writer, node, volume, Form.STACK, stack, weights[..., 0], **window.in_stack())
+        of_stack = weights.arranged(lambda values: values[..., 0])
+        _convolved(writer, node, volume, Form.STACK, stack, of_stack, **window.in_stack())
     elif window.is_idle(0):
         frames = writer.form(volume, Form.FRAMES)
-        _convolved(writer, node, volume, Form.FRAMES, frames, weights[:, :, 0], **window.in_frames())
+        _convolved(writer, node, volume, Form.FRAMES, frames, weights.arranged(_first_frame), **window.in_frames())
     elif group_channels == 1 and groups == rows == channels and kernel[0] > 1:
         _sum_of_frames(writer, node, volume, window, weights)
     else:
         frames = _joined_frames(writer, node, volume, window, groups)
-        joined = weights.transpose(0, 2, 1, 3, 4).reshape(rows, -1, *kernel[1:])
+        joined = weights.arranged(lambda values: values.transpose(0, 2, 1, 3, 4).reshape(rows, -1, *kernel[1:]))
         _convolved(writer, node, volume, Form.FRAMES, frames, joined, **window.in_frames())
 
 
 def transposed_convolution(writer: VolumeWriter, node: NodeView) -> None:
     """ConvTranspose whose windows tile the result: one of frames, which makes the channels of several frames."""
     volume, weights = _operands(writer, node)
-    channels, made, *kernel = weights.shape
+    channels, made, *kernel = weights.values.shape
     window = window_of(node, volume, kernel)
     given = (node.attribute("output_padding"), node.attribute("output_shape"))
     tiles = window.kernel == window.strides == tuple(kernel) and set(window.dilations) == {1}
@@ -58,9 +61,10 @@ def transposed_convolution(writer: VolumeWriter, node: NodeView) -> None:
     if int(node.attribute("group", 1)) != 1 or channels != volume.sizes[0] or not isinstance(depth, int) or not dims:
         raise NotLowered("the kernels have transposed convolutions of one group, and of a known number of frames")
     bias = [writer.constant(np.tile(_bias(node), kernel[0]), f"{node.input(2)} (frames)")] if node.input(2) else []
-    own = writer.constant(
-        weights.transpose(0, 2, 1, 3, 4).reshape(channels, kernel[0] * made, *kernel[1:]), f"{node.input(1)} (frames)"
+    of_frames = weights.arranged(
+        lambda values: values.transpose(0, 2, 1, 3, 4).reshape(channels, kernel[0] * made, *kernel[1:])
     )
+    own = writer.constant(of_frames, f"{node.input(1)} (frames)")
     frames = writer.form(volume, Form.FRAMES)
     inputs, tiles_of = [frames, own, *bias], kernel[1:]
     apart = writer.write(node, "ConvTranspose", inputs, Form.FRAMES, kernel_shape=tiles_of, strides=tiles_of)
@@ -69,13 +73,17 @@ def transposed_convolution(writer: VolumeWriter, node: NodeView) -> None:
     writer.made(node, Form.FRAMES, tensor, (made, depth * kernel[0], height, width))
 
 
-def _operands(writer: VolumeWriter, node: NodeView) -> tuple[Volume, npt.NDArray[np.float32]]:
-    volume, weights = writer.volume(node.input(0)), node.array(1)
-    if volume is None or weights is None or weights.ndim != 5 or weights.dtype != np.float32 or not weights.size:
-        raise NotLowered("its operand is no volume of a known number of channels, or its weights are not constant")
+def _first_frame(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values[:, :, 0]
+
+
+def _operands(writer: VolumeWriter, node: NodeView) -> tuple[Volume, VolumeWeights]:
+    volume = writer.volume(node.input(0))
+    if volume is None:
+        raise NotLowered("its operand is no volume of a known number of channels")
     if node.input(2):
         _bias(node)
-    return volume, weights
+    return volume, weights_of(node)
 
 
 def _bias(node: NodeView) -> npt.NDArray[Any]:
@@ -91,7 +99,7 @@ def _convolved(
     volume: Volume,
     form: Form,
     tensor: str,
-    weights: npt.NDArray[np.float32],
+    weights: npt.NDArray[np.float32] | SparseWeight,
     **attributes: Any,
 ) -> None:
     """Write the node as a convolution of images, which has its bias."""
@@ -153,7 +161,7 @@ def _joined_frames(writer: VolumeWriter, node: NodeView, volume: Volume, window:
 
 
 def _sum_of_frames(
-    writer: VolumeWriter, node: NodeView, volume: Volume, window: Window, weights: npt.NDArray[np.float32]
+    writer: VolumeWriter, node: NodeView, volume: Volume, window: Window, weights: VolumeWeights
 ) -> None:
     """A depthwise convolution as the sum of one for each frame of its kernel."""
     if window.kernel[0] > _MOST_DEPTHWISE_FRAMES:
@@ -164,7 +172,8 @@ def _sum_of_frames(
     total = ""
     for tap, rows in enumerate(taps):
         frames = writer.reshape(rows, (None, channels, height, width), f"{node.output} (frames of tap)")
-        own = writer.constant(weights[:, :, tap], f"{node.input(1)} (frame {tap})")
+        of_frame = weights.arranged(lambda values, tap=tap: values[:, :, tap])
+        own = writer.constant(of_frame, f"{node.input(1)} (frame {tap})")
         if not total:
             bias = [node.input(2)] if node.input(2) else []
             total = writer.write(node, "Conv", [frames, own, *bias], Form.FRAMES, **attributes)

@@ -32,8 +32,8 @@ def split(writer: VolumeWriter, node: NodeView) -> None:
     volume = writer.image(node.input(0))
     axis = int(node.attribute("axis", 0)) % 5
     form = Form.STACK if axis == 2 else volume.native
-    counts = [(writer.graph.dims(name) or (None,) * 5)[axis] for name in node.proto.output]
-    counts = [count for count in counts if isinstance(count, int)]
+    found = [(writer.graph.dims(name) or (None,) * 5)[axis] for name in node.proto.output]
+    counts = [count for count in found if isinstance(count, int)]
     if axis not in (1, 2) or len(counts) < len(node.proto.output):
         raise NotLowered(f"it splits axis {axis}, or into parts of unknown sizes")
     writer.write_like(node, [writer.form(volume, form), *node.proto.input[1:]], form, axis=axis)

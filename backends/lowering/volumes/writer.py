@@ -13,6 +13,8 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import NodeView, NotLowered
 from sift_onnx.backends.lowering.volumes.forms import Form, Place, Size, Sizes, Volume
+from sift_onnx.graphs.constants import new_constant
+from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["VolumeWriter"]
 
@@ -173,10 +175,10 @@ class VolumeWriter:
             self._sizes[place] = self.move("Gather", [shape, axis], f"{place.tensor} (size {place.axis})", axis=0)
         return self._sizes[place]
 
-    def constant(self, values: npt.NDArray[Any], name: str) -> str:
+    def constant(self, values: npt.NDArray[Any] | SparseWeight, name: str) -> str:
         """A new constant, and its name."""
         name = self._new(name)
-        self.constants[name] = gs.Constant(name, np.ascontiguousarray(values))
+        self.constants[name] = new_constant(name, values)
         return name
 
     def move(self, op: str, inputs: Sequence[str], name: str = "", output: str = "", **attributes: Any) -> str:

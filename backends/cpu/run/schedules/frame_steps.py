@@ -25,8 +25,10 @@ from sift_onnx.backends.lowering.specs import Conv, Joined
 
 __all__ = ["convolve_frames", "fill_range", "joined_frames"]
 
-# Floats of an image from which a call of its own takes less time than a copy.
+# Floats of an image from which a call of its own takes less time than a copy. Several threads share the tiles of a
+# call: they need an image of many pixels each.
 _LEAST_FLOATS = 1 << 13
+_LEAST_PIXELS = 1 << 11
 
 
 def joined_frames(values: Values, step: Step, spec: Joined) -> PlacedView | None:
@@ -55,6 +57,8 @@ def convolve_frames(values: Values, index: int, step: Step, layout: Layout) -> b
     if not is_contiguous or image < _LEAST_FLOATS or view.is_contiguous:
         return False
     shape = kernel_shape(dims, "image")
+    if values.threads > 1 and math.prod(shape[2:]) < _LEAST_PIXELS * values.threads:
+        return False
     key = values.result_key(step.output, layout)
     size = math.prod(shape[1:])
     views = [view, *(values.view(step, position).repeated(dims) for position in range(1, len(step.inputs)))]

@@ -50,8 +50,8 @@ class RegionSchedules:
     Not thread-safe, but for :meth:`latest`.
     """
 
-    def __init__(self, region: Region, operators: RegionOperators, isa: str) -> None:
-        self._region, self._operators, self._isa = region, operators, isa
+    def __init__(self, region: Region, operators: RegionOperators, threads: int, isa: str) -> None:
+        self._region, self._operators, self._threads, self._isa = region, operators, threads, isa
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
         self._moves_channels = moves_channels(region)
         self._is_uncut = _is_uncut(region)
@@ -165,7 +165,7 @@ class RegionSchedules:
             found = self._resizable.resized(dims)
             if found is not None:
                 return found
-        made = schedule(self._region, dims, layout_of, self._operators.op, self._isa)
+        made = schedule(self._region, dims, layout_of, self._operators.op, self._threads, self._isa)
         if is_one_matrix:
             self._resizable = resizable(self._region, dims, made, self._isa)
         return made

@@ -47,7 +47,12 @@ _COPY = Elementwise("first")
 
 
 def schedule(
-    region: Region, dims: Mapping[str, Sizes], layout_of: Callable[[Shape], Layout], op_of: OpOf, isa: str
+    region: Region,
+    dims: Mapping[str, Sizes],
+    layout_of: Callable[[Shape], Layout],
+    op_of: OpOf,
+    threads: int,
+    isa: str,
 ) -> Schedule:
     """The schedule of ``region``.
 
@@ -58,9 +63,10 @@ def schedule(
         dims: sizes of each value, by name; of the region's inputs, under :func:`input_key`.
         layout_of: the layout, between inputs and outputs, of tensors of a given shape.
         op_of: the operator of a step in a layout, but of attention; the schedules of a region share them.
+        threads: that run it.
         isa: instruction set.
     """
-    values = Values(region, dims, layout_of, op_of, isa)
+    values = Values(region, dims, layout_of, op_of, threads, isa)
     for index, step in enumerate(region.steps):
         _run_step(values, index, step)
         if step.output in values.direct:

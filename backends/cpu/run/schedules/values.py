@@ -31,6 +31,7 @@ class Values:
         dims: sizes of each, by name; of inputs, under :func:`input_key`.
         layout_of: the layout of tensors of a given shape.
         op_of: the operator of a step in a layout.
+        threads: that run it.
         isa: instruction set.
         calls: in order.
         views: of floats, by name.
@@ -42,9 +43,15 @@ class Values:
     """
 
     def __init__(
-        self, region: Region, dims: Mapping[str, Sizes], layout_of: Callable[[Shape], Layout], op_of: OpOf, isa: str
+        self,
+        region: Region,
+        dims: Mapping[str, Sizes],
+        layout_of: Callable[[Shape], Layout],
+        op_of: OpOf,
+        threads: int,
+        isa: str,
     ) -> None:
-        self.region, self.layout_of, self.op_of, self.isa = region, layout_of, op_of, isa
+        self.region, self.layout_of, self.op_of, self.threads, self.isa = region, layout_of, op_of, threads, isa
         self.dims = dict(dims)
         self.calls = Calls()
         self.views: dict[str, PlacedView] = {}

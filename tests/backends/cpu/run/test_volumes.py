@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
-from sparse_nets import assert_same_as_onnxruntime, assert_same_at_batches, places
+from sparse_nets import assert_same_as_onnxruntime, assert_same_at_batches, emptied, places, some_rows
 from volume_nets import VOLUME_NETS, VolumeNet, volume_net
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.schedules import frame_steps, region_schedules
-from sift_onnx.backends.lowering.specs import Conv, Transposed
+from sift_onnx.backends.lowering.specs import Conv, Matmul, Transposed
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -63,6 +65,20 @@ def test_zeros_are_skipped_in_each_form() -> None:
     layers = [step.spec for step in program.parts[0].region.steps if isinstance(step.spec, Conv)]
     assert len(layers) == 7
     assert all(0.2 < layer.weights.density < 0.4 for layer in layers)
+
+
+@pytest.mark.parametrize("name", ["r2plus1d", "c3d", "unet"])
+def test_masks_move_with_their_weights(name: str) -> None:
+    """Active weights that are zero are multiplied, as those of images are."""
+    net = volume_net(name)
+    net.density = 1.0
+    model = emptied(net, some_rows)
+    program = assert_same_as_onnxruntime(model.to_proto(), net.feeds)
+    steps = program.parts[0].region.steps
+    counted = Counter(step.spec.weights.nnz for step in steps if isinstance(step.spec, (Conv, Matmul)))
+    masked = Counter(constant.nnz for constant in model.masked().values())
+    assert masked.total() > 3
+    assert masked <= counted
 
 
 @pytest.mark.parametrize("size", [6, 9])
