@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,14 +33,14 @@ def convolution(writer: VolumeWriter, node: NodeView) -> None:
         raise NotLowered(f"weights over {kernel}, and a kernel of {list(window.kernel)}")
     if window.is_idle(0, 1, 2):
         form = Form.STACK if volume.native is Form.VOLUME else volume.native
-        _convolved(writer, node, volume, form, writer.form(volume, form), weights.arranged(_first_frame))
+        _convolved(writer, node, volume, form, writer.form(volume, form), weights.arranged(_frame))
     elif window.is_idle(1, 2):
         stack = writer.form(volume, Form.STACK)
         of_stack = weights.arranged(lambda values: values[..., 0])
         _convolved(writer, node, volume, Form.STACK, stack, of_stack, **window.in_stack())
     elif window.is_idle(0):
         frames = writer.form(volume, Form.FRAMES)
-        _convolved(writer, node, volume, Form.FRAMES, frames, weights.arranged(_first_frame), **window.in_frames())
+        _convolved(writer, node, volume, Form.FRAMES, frames, weights.arranged(_frame), **window.in_frames())
     elif group_channels == 1 and groups == rows == channels and kernel[0] > 1:
         _sum_of_frames(writer, node, volume, window, weights)
     else:
@@ -73,8 +74,8 @@ def transposed_convolution(writer: VolumeWriter, node: NodeView) -> None:
     writer.made(node, Form.FRAMES, tensor, (made, depth * kernel[0], height, width))
 
 
-def _first_frame(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return values[:, :, 0]
+def _frame(values: npt.NDArray[Any], number: int = 0) -> npt.NDArray[Any]:
+    return values[:, :, number]
 
 
 def _operands(writer: VolumeWriter, node: NodeView) -> tuple[Volume, VolumeWeights]:
@@ -172,7 +173,7 @@ def _sum_of_frames(
     total = ""
     for tap, rows in enumerate(taps):
         frames = writer.reshape(rows, (None, channels, height, width), f"{node.output} (frames of tap)")
-        of_frame = weights.arranged(lambda values, tap=tap: values[:, :, tap])
+        of_frame = weights.arranged(partial(_frame, number=tap))
         own = writer.constant(of_frame, f"{node.input(1)} (frame {tap})")
         if not total:
             bias = [node.input(2)] if node.input(2) else []

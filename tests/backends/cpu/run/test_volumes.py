@@ -77,7 +77,7 @@ def test_masks_move_with_their_weights(name: str) -> None:
     steps = program.parts[0].region.steps
     counted = Counter(step.spec.weights.nnz for step in steps if isinstance(step.spec, (Conv, Matmul)))
     masked = Counter(constant.nnz for constant in model.masked().values())
-    assert masked.total() > 3
+    assert masked.total() > 1
     assert masked <= counted
 
 
