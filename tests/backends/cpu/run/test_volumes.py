@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_volumes import networks
 from sparse_nets import assert_same_as_onnxruntime, assert_same_at_batches, emptied, places, some_rows
 from volume_nets import VOLUME_NETS, VolumeNet, volume_net
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.run.schedules import frame_steps, region_schedules
+from sift_onnx.backends.cpu.run.schedules import frame_steps, region_schedules, tensor_copies
 from sift_onnx.backends.lowering.specs import Conv, Matmul, Transposed
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -112,3 +116,15 @@ def test_a_value_for_each_class_and_frame() -> None:
     net.output(net.op("ReduceMean", net.layer(x, 6, 4, (3, 1, 1)), net.constant(np.array([2, 3, 4])), keepdims=1))
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
     assert set(places(program).values()) <= {"kernels", "folded"}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(net=networks(), limits=st.tuples(*(st.sampled_from((1, 1 << 20)) for _ in range(2)), st.sampled_from((2, 32))))
+def test_any_network_computes_the_same(net: VolumeNet, limits: tuple[int, int, int]) -> None:
+    large_frame, least_floats, long_run = limits
+    with (
+        mock.patch.object(region_schedules, "_LARGE_FRAME", large_frame),
+        mock.patch.object(frame_steps, "_LEAST_FLOATS", least_floats),
+        mock.patch.object(tensor_copies, "_LONG_RUN", long_run),
+    ):
+        assert_same_as_onnxruntime(net.model(), net.feeds, tolerance=1e-4)
