@@ -47,7 +47,7 @@ def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Floats, second: F
 
 
 @pytest.mark.parametrize(("isa", "extended"), VARIANTS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=24, deadline=None)
 @given(
     m=st.integers(1, 17) | st.sampled_from((40, 300)),
     rows=st.integers(1, 70),
