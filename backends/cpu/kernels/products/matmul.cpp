@@ -82,7 +82,7 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Ot
   if (m == 0) return;
   if (m <= kLanes) {
     const SharedRun own{this, second, out};
-    return run_few(pool, operands_of(m, in), {&own, 1});
+    return run_few(pool, operands_of(m, in, makes_lists(m, {&own, 1})), {&own, 1});
   }
   const std::int64_t blocks = ceil_div(m, kLanes);
   if (options_.layout == Layout::nchw_n16) return run_many(pool, blocks, in, second, out);
@@ -106,15 +106,31 @@ bool Matmul::shares_input(const Op& other) const {
   const PackedRows& own = *weights_;
   const PackedRows& others = *next->weights_;
   return &next->packed_kernels_ == &packed_kernels_ && others.columns() == own.columns() &&
-         others.type() == own.type() && others.is_list() == own.is_list() && others.is_grouped() == own.is_grouped();
+         others.type() == own.type() && others.is_list() == own.is_list() &&
+         others.group_columns() == own.group_columns();
 }
 
 void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, std::span<const SharedRun> runs) const {
   if (shape.n == 0 || shape.n > kLanes) return Op::run_shared(pool, shape, in, runs);
-  run_few(pool, operands_of(shape.n, in), runs);
+  run_few(pool, operands_of(shape.n, in, makes_lists(shape.n, runs)), runs);
 }
 
-Matmul::Few Matmul::operands_of(std::int64_t m, const float* in) const {
+// Whether lists of these weights, all of the same columns, are faster than what they are packed as.
+bool Matmul::makes_lists(std::int64_t m, std::span<const SharedRun> runs) {
+  const Matmul& first = *static_cast<const Matmul*>(runs[0].op);
+  std::int64_t nnz = 0;
+  std::int64_t rows = 0;
+  for (const SharedRun& run : runs) {
+    const PackedRows& weights = *static_cast<const Matmul*>(run.op)->weights_;
+    nnz += weights.nnz();
+    rows += weights.rows();
+  }
+  const PackedRows& weights = *first.weights_;
+  const double below = first.packed_kernels_.list_below(weights.type(), weights.is_grouped(), static_cast<int>(m));
+  return static_cast<double>(nnz) < below * static_cast<double>(rows * weights.columns());
+}
+
+Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists) const {
   const std::int64_t columns = weights_->columns();
   const bool in_lanes = options_.layout == Layout::nchw_n16;
   Scratch& scratch = thread_scratch();
@@ -140,11 +156,13 @@ Matmul::Few Matmul::operands_of(std::int64_t m, const float* in) const {
     kernels_.deinterleave(in, columns, columns, static_cast<int>(m), rows_of_x, false);
     from = rows_of_x;
   }
-  float* const x = scratch.x.floats(static_cast<std::size_t>(m * weights_->words() * kWordColumns));
+  const std::int64_t x_rows = m == 1 ? 1 : interleaved_rows(static_cast<int>(m));
+  float* const x = scratch.x.floats(static_cast<std::size_t>(x_rows * weights_->words() * kWordColumns));
   float* const scales = scratch.scales.floats(kLanes);
   few.x = x;
   few.args.form = packed_kernels_.operands({.type = weights_->type(),
-                                            .grouped = weights_->is_grouped(),
+                                            .group_columns = weights_->group_columns(),
+                                            .lists = lists,
                                             .columns = columns,
                                             .words = weights_->words(),
                                             .rows = static_cast<int>(m),

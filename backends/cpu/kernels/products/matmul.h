@@ -45,7 +45,8 @@ class Matmul final : public Op {
  private:
   // Products of few rows of x, all of them with the same.
   struct Few;
-  Few operands_of(std::int64_t m, const float* in) const;
+  static bool makes_lists(std::int64_t m, std::span<const SharedRun> runs);
+  Few operands_of(std::int64_t m, const float* in, bool lists) const;
   static void run_few(ThreadPool& pool, const Few& few, std::span<const SharedRun> runs);
   void multiply_few(const Few& few, const SharedRun& own, float* sums, std::int64_t begin, std::int64_t end) const;
   void multiply_lists(const Few& few, float* sums, std::int64_t begin, std::int64_t end) const;

@@ -20,7 +20,6 @@ namespace {
 constexpr std::int64_t kMostBlocks = 32;
 constexpr std::int64_t kTasksPerThread = 4;
 constexpr std::int64_t kOffsetLimit = (1 << 16) - 1;
-constexpr std::size_t kListPadding = 16;
 // Of an active weight: its offset and its value.
 constexpr std::int64_t kListedBytes = sizeof(std::uint16_t) + sizeof(float);
 
@@ -105,7 +104,7 @@ void Matmul::list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t 
   const std::uint32_t unit = tiles.tiling.form == WeightForm::dense ? 1 : tiles.column_bytes();
   listed.starts.resize(index(listed.rows) + 1);
   const std::int64_t most = std::min(rows * (end - first), weights.nnz_of(first_row, first_row + rows));
-  listed.offsets.resize(index(most) + kListPadding);
+  listed.offsets.resize(index(most) + kListSlack);
   listed.values.resize(listed.offsets.size());
   if (!weights.is_list()) {
     ListArgs args{};

@@ -214,6 +214,7 @@ void PackedRows::describe(PackedRowsArgs& args) const {
   args.masks = masks_.empty() ? nullptr : masks_.data();
   args.values = values_.data();
   args.starts = starts_.data();
+  args.columns = columns_;
   args.words = words_;
   args.scales = scales_.factors.empty() ? nullptr : scales_.factors.data();
   args.group_columns = scales_.group_columns;

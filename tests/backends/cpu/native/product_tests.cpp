@@ -41,6 +41,27 @@ void test_matmul(Random& random, ThreadPool& pool, const KernelTable& kernels, c
   check_product(weights, shape, in, y, 1e-4, "matmul, " + isa);
 }
 
+// Weights of eight bits, perhaps with scales of groups of columns, as bits or as lists that are made of them.
+void test_packed_rows(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const std::int64_t rows = random.between(1, 60);
+  const std::int64_t columns = random.between(1, 1200);
+  const Shape shape{random.between(1, 20), columns, 1, 1};
+  std::vector<float> weights(static_cast<std::size_t>(rows * columns));
+  const double density = random.chance(0.5) ? 0.06 : 0.5;
+  for (float& weight : weights) {
+    weight = random.chance(density) ? static_cast<float>(random.between(-3, 3)) : 0.0F;
+  }
+  Tensor in = random_tensor(random, shape.n * columns);
+  const std::int64_t group = random.chance(0.5) ? 16 * random.between(1, 5) : 0;
+  const std::int64_t groups = group != 0 && group < columns ? (columns + group - 1) / group : 1;
+  PackedScales scales{std::vector<float>(static_cast<std::size_t>(rows * groups), 1.0F), group};
+  const auto packed = std::make_shared<const PackedRows>(
+      PackedRows::pack(SparseWeights::from_dense(rows, columns, weights), ValueType::int8, std::move(scales)));
+  const Matmul matmul(packed, {}, {.extended = random.chance(0.5)}, kernels);
+  Tensor y = run(matmul, pool, kernels, shape, in, nullptr);
+  check_product(weights, shape, in, y, 1e-3, "packed rows, " + isa);
+}
+
 void test_dense_product(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   const std::int64_t rows = random.between(1, 70);
   const std::int64_t columns = random.between(200, 400);
@@ -138,6 +159,7 @@ void test_recurrent(Random& random, ThreadPool& pool, const KernelTable& kernels
 void test_products(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   for (int i = 0; i < 9; ++i) {
     test_matmul(random, pool, kernels, isa);
+    test_packed_rows(random, pool, kernels, isa);
     test_dense_product(random, pool, kernels, isa);
     test_recurrent(random, pool, kernels, isa);
   }

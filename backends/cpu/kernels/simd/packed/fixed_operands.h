@@ -17,13 +17,11 @@ template <int Limbs>
 inline constexpr double kFixedUnit = static_cast<double>(1 << kFixedBits<Limbs>);
 // An integer sum of more products of bytes could run over.
 inline constexpr std::int64_t kMostFixedColumns = 65536;
-// Bytes of a word of x as fixed-point numbers: of a row, and of the rows of a group.
+// Bytes of a word of a row of x as fixed-point numbers.
 template <int Limbs>
 inline constexpr std::int64_t kFixedBytes = Limbs * kWordColumns;
-template <int Limbs>
-inline constexpr std::int64_t kFixedGroupBytes = kRowsOfGroup * kFixedBytes<Limbs>;
-// A group has eight columns of each row side by side.
-inline constexpr std::int64_t kFixedColumns = 8;
+// Rows of the next group of x, of as many as are left: the last ones of a group may not be there.
+inline int fixed_group_rows(int left) { return left > 4 ? 8 : left > 2 ? 4 : left; }
 // How many times the mean magnitude the largest number of a row is at most, for 3 bytes: rounding then loses at most
 // 2^-16 of that mean. A mean of squares would hide a single number that is far above the others, whose weight may be
 // pruned.
@@ -115,24 +113,26 @@ inline void fix_row(const OperandArgs& args, int row, float largest) {
   }
 }
 
-// Rows from `first` on, [words][8 times 8 columns][limbs][rows][8]: word by word, so that each stays in the first-level
-// cache until all rows are there.
-template <int Limbs>
+// Rows from `first` on, [words][Group times 64 / Group columns][limbs][rows][64 / Group]: word by word, so that each
+// stays in the first-level cache until all rows are there.
+template <int Limbs, int Group>
 inline void fix_group(const OperandArgs& args, int first, const float* largest) {
-  __m512 factors[kRowsOfGroup];
-  for (int row = 0; row < kRowsOfGroup; ++row) factors[row] = fixed_factor<Limbs>(args, first + row, largest[row]);
+  constexpr std::int64_t kColumns = kWordColumns / Group;
+  const int rows = std::min(Group, args.rows - first);
+  __m512 factors[Group];
+  for (int row = 0; row < rows; ++row) factors[row] = fixed_factor<Limbs>(args, first + row, largest[first + row]);
   auto* to = reinterpret_cast<std::byte*>(args.x + first * args.words * kWordColumns);
-  for (std::int64_t word = 0; word < args.words; ++word, to += kFixedGroupBytes<Limbs>) {
+  for (std::int64_t word = 0; word < args.words; ++word, to += Group * kFixedBytes<Limbs>) {
     const std::int64_t column = word * kWordColumns;
-    for (int row = 0; row < kRowsOfGroup; ++row) {
+    for (int row = 0; row < rows; ++row) {
       alignas(64) std::byte own[kFixedBytes<Limbs>];
       fix_word<Limbs>(args.from + (first + row) * args.columns + column, args.columns - column, factors[row], own);
 #pragma GCC unroll 4
-      for (std::int64_t limb = 0; limb < Limbs; ++limb) {
+      for (int limb = 0; limb < Limbs; ++limb) {
 #pragma GCC unroll 8
-        for (std::int64_t eight = 0; eight < kWordColumns / kFixedColumns; ++eight) {
-          __builtin_memcpy(to + (eight * Limbs + limb) * 64 + row * kFixedColumns,
-                           own + limb * kWordColumns + eight * kFixedColumns, kFixedColumns);
+        for (int part = 0; part < Group; ++part) {
+          __builtin_memcpy(to + (part * Limbs + limb) * 64 + row * kColumns,
+                           own + limb * kWordColumns + part * kColumns, kColumns);
         }
       }
     }
@@ -140,11 +140,15 @@ inline void fix_group(const OperandArgs& args, int first, const float* largest) 
 }
 
 template <int Limbs>
-inline void fix_rows(const OperandArgs& args, int groups, const float* largest) {
-  for (int group = 0; group < groups; ++group) {
-    fix_group<Limbs>(args, group * kRowsOfGroup, largest + group * kRowsOfGroup);
+inline void fix_rows(const OperandArgs& args, const float* largest) {
+  for (int first = 0; first < args.rows; first += fixed_group_rows(args.rows - first)) {
+    switch (fixed_group_rows(args.rows - first)) {
+      case 1: fix_row<Limbs>(args, first, largest[first]); break;
+      case 2: fix_group<Limbs, 2>(args, first, largest); break;
+      case 4: fix_group<Limbs, 4>(args, first, largest); break;
+      default: fix_group<Limbs, 8>(args, first, largest); break;
+    }
   }
-  for (int row = groups * kRowsOfGroup; row < args.rows; ++row) fix_row<Limbs>(args, row, largest[row]);
 }
 
 inline OperandForm wide_operands(const OperandArgs& args) {
@@ -152,6 +156,7 @@ inline OperandForm wide_operands(const OperandArgs& args) {
     place_rows(args, 0);
     return OperandForm::unbounded;
   }
+  if (args.lists) return interleaved_operands(args);
   const int groups = args.rows / kRowsOfGroup;
   switch (args.type) {
     case ValueType::float32:
@@ -162,17 +167,23 @@ inline OperandForm wide_operands(const OperandArgs& args) {
       return OperandForm::shuffled;
     case ValueType::int8: break;
   }
-  if (args.grouped || args.columns > kMostFixedColumns) {
+  const std::int64_t group = args.group_columns;
+  if (group != 0 && group % kWordColumns != 0 && kWordColumns % group != 0) {
+    // Groups begin within words, at other columns in each.
+    place_rows(args, 0);
+    return OperandForm::natural;
+  }
+  if (group != 0 || args.columns > kMostFixedColumns) {
     place_rows(args, 0);
     shuffle_words<4, true>(args, 0);
     return OperandForm::shuffled;
   }
   float largest[kMostRows];
   if (!find_largest(args, largest)) {
-    fix_rows<4>(args, groups, largest);
+    fix_rows<4>(args, largest);
     return OperandForm::fixed32;
   }
-  fix_rows<3>(args, groups, largest);
+  fix_rows<3>(args, largest);
   return OperandForm::fixed24;
 }
 

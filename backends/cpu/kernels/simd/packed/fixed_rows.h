@@ -1,4 +1,4 @@
-// Rows of int8 weights times up to four rows of x as fixed-point numbers, whose columns are in the lanes.
+// Rows of int8 weights times one row of x as fixed-point numbers, whose columns are in the lanes.
 #pragma once
 
 #include <algorithm>
@@ -22,39 +22,26 @@ namespace sift::cpu::SIFT_ISA {
   return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-template <int Limbs, int Count, bool Masked>
-void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
-  const std::ptrdiff_t x_bytes = args.words * kWordColumns * static_cast<std::ptrdiff_t>(sizeof(float));
-  const auto* const x = reinterpret_cast<const std::byte*>(args.x) + first * x_bytes;
-  for (std::int64_t row = row_begin; row < row_end; ++row) {
-    const std::byte* value = args.values + args.starts[row];
-    __m512i sums[Count][4];
-    for (auto& own : sums) {
-      for (auto& sum : own) sum = _mm512_setzero_si512();
+template <int Limbs, bool Masked>
+[[gnu::always_inline]] inline void multiply_fixed_row(const PackedRowsArgs& args, const std::byte* x, std::int64_t row,
+                                                      double x_scale, int first_x) {
+  const std::byte* value = args.values + args.starts[row];
+  __m512i sums[4];
+  for (auto& sum : sums) sum = _mm512_setzero_si512();
+  for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
+    prefetch_values(value, args.lines_per_word);
+    const __m512i weights = spread_bytes<Masked>(bits, value);
+    const std::byte* const operands = x + word * kFixedBytes<Limbs>;
+#pragma GCC unroll 4
+    for (int limb = 0; limb < Limbs; ++limb) {
+      add_products(sums[limb], _mm512_load_si512(operands + 64 * limb), weights);
     }
-    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
-      prefetch_values(value, args.lines_per_word);
-      const __m512i weights = spread_bytes<Masked>(bits, value);
-      const std::byte* const operands = x + word * kFixedBytes<Limbs>;
-#pragma GCC unroll 4
-      for (int i = 0; i < Count; ++i) {
-        const std::byte* const own = operands + i * x_bytes;
-#pragma GCC unroll 4
-        for (int limb = 0; limb < Limbs; ++limb) {
-          add_products(sums[i][limb], _mm512_load_si512(own + 64 * limb), weights);
-        }
-      }
-    });
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) {
-      const __m128i limbs = sums_of(sums[i]);
-      const __m256d units = _mm256_setr_pd(1.0, 0x1p8, 0x1p16, 0x1p24);
-      alignas(32) double parts[4];
-      _mm256_store_pd(parts, _mm256_mul_pd(_mm256_cvtepi32_pd(limbs), units));
-      const double whole = ((parts[0] + parts[1]) + (parts[2] + parts[3])) - kFixedUnit<Limbs> * args.sums[row];
-      finish(args, row, first + i, static_cast<float>(whole * static_cast<double>(args.x_scales[first + i])));
-    }
-  }
+  });
+  const __m256d units = _mm256_setr_pd(1.0, 0x1p8, 0x1p16, 0x1p24);
+  alignas(32) double parts[4];
+  _mm256_store_pd(parts, _mm256_mul_pd(_mm256_cvtepi32_pd(sums_of(sums)), units));
+  const double whole = ((parts[0] + parts[1]) + (parts[2] + parts[3])) - kFixedUnit<Limbs> * args.sums[row];
+  finish(args, row, first_x, static_cast<float>(whole * x_scale));
 }
 
 // Rows of weights that one row of x is multiplied by together: they share what is loaded of it, and the ends of four
@@ -135,7 +122,7 @@ void multiply_fixed_one(const PackedRowsArgs& args, std::int64_t row_begin, std:
   for (; row + kFixedTogether <= row_end; row += kFixedTogether) {
     multiply_fixed_four<Limbs, Masked>(args, x, row, x_scale, first);
   }
-  multiply_fixed<Limbs, 1, Masked>(args, row, row_end, first);
+  for (; row < row_end; ++row) multiply_fixed_row<Limbs, Masked>(args, x, row, x_scale, first);
 }
 
 }  // namespace sift::cpu::SIFT_ISA

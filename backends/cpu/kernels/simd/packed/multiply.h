@@ -5,6 +5,7 @@
 
 #include "simd/packed/expand.h"
 #include "simd/packed/multiply_group.h"
+#include "simd/packed/multiply_lists.h"
 #include "simd/packed/operands.h"
 #include "simd/packed/prefetch.h"
 #include "simd/packed/row_kernels.h"
@@ -70,6 +71,7 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
   for (std::int64_t row = row_begin; row < row_end; ++row) {
     const std::byte* value = args.values + args.starts[row];
     const float* scale = Grouped ? args.scales + row * args.groups : nullptr;
+    const float* const last_scale = Grouped ? scale + args.groups - 1 : nullptr;
     std::int64_t scaled = args.group_columns;  // columns that are left of the group
     Vec sums[Count][kSums]{};
     for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
@@ -82,7 +84,8 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
         value += static_cast<std::size_t>(Masked ? __builtin_popcount(lanes) : kVecLanes) * bytes_of(Type);
         if constexpr (Grouped) {
           if (scaled == 0) {
-            ++scale;
+            // Columns behind the last one have no group.
+            if (scale != last_scale) ++scale;
             scaled = args.group_columns;
           }
           weights *= splat(*scale);
@@ -152,12 +155,25 @@ template <typename Find>
 
 inline void multiply_packed(const PackedRowsArgs& args) {
   if (args.form == OperandForm::unbounded) return multiply_one_by_one(args);
+  if (args.form == OperandForm::interleaved) return multiply_lists(args);
   multiply_by(args, args.masks != nullptr ? &some_of_type<true> : &some_of_type<false>);
+}
+
+// Without an instruction that compresses columns, lists take long to make.
+inline double list_below(ValueType, bool, int x_rows) {
+  if (x_rows > 12) return 0.2;
+  return x_rows > 4 && kRegisters == 16 ? 0.15 : 0;
 }
 
 #else
 
-inline void multiply_packed(const PackedRowsArgs& args) { multiply_one_by_one(args); }
+inline void multiply_packed(const PackedRowsArgs& args) {
+  if (args.form == OperandForm::interleaved) return multiply_lists(args);
+  multiply_one_by_one(args);
+}
+
+// At any density: otherwise each row of x goes through the bits of the weights again.
+inline double list_below(ValueType, bool, int x_rows) { return x_rows == 1 ? 0 : 2; }
 
 #endif
 

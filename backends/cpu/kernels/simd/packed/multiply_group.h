@@ -72,14 +72,9 @@ template <ValueType Type, bool Masked>
 void multiply_group(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
   const float* const x = args.x + first * args.words * kWordColumns;
   const std::int64_t rows = row_end - row_begin;
-  // Those of rows behind the last, which are asked for, are where rows of the mean length would have them.
   constexpr int kAhead = 2 * kRowsTogether;
   const std::byte* values[kRowsAtOnce + kAhead + kRowsTogether];
-  for (std::int64_t row = 0; row < rows; ++row) values[row] = args.values + args.starts[row_begin + row];
-  const std::size_t mean = (args.starts[row_end] - args.starts[row_begin]) / static_cast<std::size_t>(rows);
-  for (std::int64_t i = 0; i < kAhead + kRowsTogether; ++i) {
-    values[rows + i] = args.values + args.starts[row_end] + static_cast<std::size_t>(i) * mean;
-  }
+  find_values(args, row_begin, row_end, kAhead + kRowsTogether, values);
   alignas(64) float sums[kRowsAtOnce * kRowsOfGroup]{};
   const std::int64_t slices = (args.words + kMostSliceWords - 1) / kMostSliceWords;
   const std::int64_t slice_words = (args.words + slices - 1) / slices;

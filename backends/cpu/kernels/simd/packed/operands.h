@@ -2,6 +2,7 @@
 #pragma once
 
 #include "simd/packed/row_kernels.h"
+#include "simd/reorder.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -48,13 +49,46 @@ inline void place_rows(const OperandArgs& args, int groups) {
   }
 }
 
+template <int Width>
+inline void interleave_rows(const OperandArgs& args) {
+  std::int64_t column = 0;
+#if defined(__AVX512F__)
+  for (; column + kBlock <= args.columns; column += kBlock) {
+    __m512 block[kBlock];
+#pragma GCC unroll 16
+    for (int row = 0; row < kBlock; ++row) {
+      const bool is_there = row < Width && row < args.rows;
+      block[row] = is_there ? _mm512_loadu_ps(args.from + row * args.columns + column) : _mm512_setzero_ps();
+    }
+    transpose_block(block);
+#pragma GCC unroll 16
+    for (int i = 0; i < kBlock; ++i) __builtin_memcpy(args.x + (column + i) * Width, &block[i], Width * sizeof(float));
+  }
+#endif
+  for (; column < args.columns; ++column) {
+    for (int row = 0; row < Width; ++row) {
+      args.x[column * Width + row] = row < args.rows ? args.from[row * args.columns + column] : 0.0F;
+    }
+  }
+}
+
+inline OperandForm interleaved_operands(const OperandArgs& args) {
+  switch (interleaved_rows(args.rows)) {
+    case 4: interleave_rows<4>(args); break;
+    case 8: interleave_rows<8>(args); break;
+    default: interleave_rows<16>(args); break;
+  }
+  return OperandForm::interleaved;
+}
+
 inline OperandForm natural_operands(const OperandArgs& args) {
   if (is_unbounded(args)) {
     place_rows(args, 0);
     return OperandForm::unbounded;
   }
+  if (args.lists) return interleaved_operands(args);
 #if defined(__AVX2__)
-  place_rows(args, args.grouped ? 0 : args.rows / kRowsOfGroup);
+  place_rows(args, args.group_columns != 0 ? 0 : args.rows / kRowsOfGroup);
 #else
   place_rows(args, 0);
 #endif

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "simd/packed/row_kernels.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -19,6 +20,18 @@ inline constexpr std::int64_t kMasksAhead = 64;
 
 [[gnu::always_inline]] inline void prefetch_values(const std::byte* values, std::int64_t lines) {
   prefetch_lines(values + kValuesAhead, lines);
+}
+
+// The values of rows [row_begin, row_end), and of `behind` rows behind them, which are asked for: where they would be
+// if these had the mean length.
+inline void find_values(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, std::int64_t behind,
+                        const std::byte** values) {
+  const std::int64_t rows = row_end - row_begin;
+  for (std::int64_t row = 0; row < rows; ++row) values[row] = args.values + args.starts[row_begin + row];
+  const std::size_t mean = (args.starts[row_end] - args.starts[row_begin]) / static_cast<std::size_t>(rows);
+  for (std::int64_t i = 0; i < behind; ++i) {
+    values[rows + i] = args.values + args.starts[row_end] + static_cast<std::size_t>(i) * mean;
+  }
 }
 
 }  // namespace sift::cpu::SIFT_ISA

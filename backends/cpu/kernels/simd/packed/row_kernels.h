@@ -17,6 +17,8 @@ inline constexpr std::int64_t kWordColumns = 64;
 inline constexpr std::int64_t kLineWords = 8;
 // Bytes behind the last value that kernels may read.
 inline constexpr std::size_t kValuePadding = 64;
+// Entries behind the last one of a list that may be written.
+inline constexpr std::size_t kListSlack = 64;
 // Scales of groups of columns: a group has a multiple of these.
 inline constexpr std::int64_t kGroupMultiple = 16;
 
@@ -24,24 +26,29 @@ inline constexpr std::int64_t kGroupMultiple = 16;
 inline constexpr int kMostRows = 16;
 // Rows of x that some kernels multiply together. Of each such group, a word of all rows lies before the next word.
 inline constexpr int kRowsOfGroup = 8;
+// Rows of x that lie interleaved where weights become lists; those behind the last of x are zero.
+static inline constexpr int interleaved_rows(int rows) { return rows <= 4 ? 4 : rows <= 8 ? 8 : 16; }
 
 // What rows of x have become.
 enum class OperandForm : std::uint8_t {
-  natural,   // as they were
-  shuffled,  // in the order in which the kernel's values come out of their bytes; as they were in groups
-  fixed24,   // fixed-point numbers, a byte of each after the other: integer products and sums are exact
-  fixed32,   // the same with a byte more, where the largest number is far above the others of its row
-  unbounded  // as they were, in no groups; some are infinite or NaN
+  natural,      // as they were
+  shuffled,     // in the order in which the kernel's values come out of their bytes; as they were in groups
+  fixed24,      // fixed-point numbers, a byte of each after the other: integer products and sums are exact
+  fixed32,      // the same with a byte more, where the largest number is far above the others of its row
+  interleaved,  // [columns][interleaved_rows], for weights that become lists
+  unbounded     // as they were, in no groups; some are infinite or NaN
 };
 
 struct OperandArgs {
   ValueType type;
-  bool grouped;          // scales belong to groups of columns
-  std::int64_t columns;  // of the weights
+  std::int64_t group_columns;  // of a scale; 0: all columns
+  bool lists;                  // weights become lists, unless a number is infinite or NaN
+  std::int64_t columns;        // of the weights
   std::int64_t words;
   int rows;           // of x, up to kMostRows
   const float* from;  // [rows][columns]
-  float* x;           // gets [rows][words][64], with zeros behind the last column; aligned to 64 bytes
+  float* x;           // gets [rows][words][64], with zeros behind the last column, or as the result says; aligned to 64
+                      // bytes, with room for interleaved_rows()
   float* scales;      // [rows], of fixed24 and fixed32: what an integer is to be multiplied by
 };
 
@@ -50,6 +57,7 @@ struct PackedRowsArgs {
   const std::uint64_t* masks;  // [rows][words], bit i for column i of a word; null: all columns are active
   const std::byte* values;     // of the active columns, row by row; kValuePadding bytes more may be read
   const std::size_t* starts;   // [rows + 1], bytes at which a row's values begin
+  std::int64_t columns;
   std::int64_t words;
   const float* scales;           // [rows], or [rows][groups]; null: 1
   std::int64_t group_columns;    // of a scale; 0: all columns
@@ -86,14 +94,16 @@ struct ListArgs {
   std::uint32_t column_bytes;  // of a column's operands
   std::size_t* taken;          // [rows], weights of columns before; those that are listed are added
   std::uint32_t* list_starts;  // [rows + 1]
-  std::uint16_t* offsets;      // 16 more may be written
-  float* out;                  // 16 more may be written
+  std::uint16_t* offsets;      // kListSlack more may be written
+  float* out;                  // likewise
 };
 
 struct PackedRowKernels {
   OperandForm (*operands)(const OperandArgs&);
   void (*multiply)(const PackedRowsArgs&);
   void (*list)(const ListArgs&);
+  // Density of weights below which so many rows of x are multiplied faster by lists of them.
+  double (*list_below)(ValueType type, bool grouped, int x_rows);
 };
 
 }  // namespace sift::cpu

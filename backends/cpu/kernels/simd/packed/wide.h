@@ -111,24 +111,12 @@ void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int
   }
 }
 
-template <int Limbs, bool Masked>
-MultiplySome fixed_some(int count) {
-  switch (count) {
-    case 1: return &multiply_fixed_one<Limbs, Masked>;
-    case 2: return &multiply_fixed<Limbs, 2, Masked>;
-    case 3: return &multiply_fixed<Limbs, 3, Masked>;
-    case kRowsOfGroup: return &multiply_fixed_group<Masked, Limbs>;
-    default: return &multiply_fixed<Limbs, 4, Masked>;
-  }
-}
-
 template <bool Masked>
 MultiplySome wide_some(const PackedRowsArgs& args, int count) {
   constexpr ValueType kBrain = ValueType::bfloat16;
   constexpr ValueType kHalf = ValueType::float16;
-  if (args.type == ValueType::float32) return some_of_type<Masked>(args, count);
-  if (args.form == OperandForm::fixed24) return fixed_some<3, Masked>(count);
-  if (args.form == OperandForm::fixed32) return fixed_some<4, Masked>(count);
+  const bool is_natural_int8 = args.type == ValueType::int8 && args.form == OperandForm::natural;
+  if (args.type == ValueType::float32 || is_natural_int8) return some_of_type<Masked>(args, count);
   if (count == kRowsOfGroup) return args.type == ValueType::int8 ? nullptr : some_of_type<Masked>(args, count);
   const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) {
     return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
@@ -145,9 +133,46 @@ MultiplySome wide_some(const PackedRowsArgs& args, int count) {
                 &multiply_bytes<4, Masked>);
 }
 
+// Some rows of weights are taken for all groups of rows of x before the next, as in multiply_by.
+template <int Limbs, bool Masked>
+void multiply_fixed(const PackedRowsArgs& args) {
+  const std::int64_t at_once = args.x_rows > kRowsOfGroup ? kRowsAtOnce : args.row_end - args.row_begin;
+  for (std::int64_t row = args.row_begin; row < args.row_end; row += at_once) {
+    const std::int64_t end = std::min(row + at_once, args.row_end);
+    for (int first = 0; first < args.x_rows; first += fixed_group_rows(args.x_rows - first)) {
+      switch (fixed_group_rows(args.x_rows - first)) {
+        case 1: multiply_fixed_one<Limbs, Masked>(args, row, end, first); break;
+        case 2: multiply_fixed_group<Limbs, Masked, 2>(args, row, end, first); break;
+        case 4: multiply_fixed_group<Limbs, Masked, 4>(args, row, end, first); break;
+        default: multiply_fixed_group<Limbs, Masked, 8>(args, row, end, first); break;
+      }
+    }
+  }
+}
+
+// Densities at which lists take as long as spread values do, by rows of x (docs/cpu-kernel-notes.md).
+inline constexpr double kBytesListedBelow[kMostRows] = {0,    0.015, 0.075, 0.075, 0.14, 0.14, 0.14, 0.14,
+                                                        0.13, 0.16,  0.2,   0.2,   0.27, 0.27, 0.27, 0.27};
+inline constexpr double kOthersListedBelow[kMostRows] = {0,   0.1, 0.1,  0.18, 0.25, 0.25, 0.28, 0.28,
+                                                         0.3, 0.3, 0.32, 0.32, 0.42, 0.42, 0.42, 0.42};
+
+inline double wide_list_below(ValueType type, bool grouped, int x_rows) {
+  if (type == ValueType::int8 && !grouped) return kBytesListedBelow[x_rows - 1];
+  // Scales of groups take more time in lists.
+  return kOthersListedBelow[x_rows - 1] * (grouped ? 0.5 : 1.0);
+}
+
 inline void multiply_wide(const PackedRowsArgs& args) {
-  if (args.form == OperandForm::unbounded) return multiply_one_by_one(args);
-  multiply_by(args, args.masks != nullptr ? &wide_some<true> : &wide_some<false>);
+  const bool masked = args.masks != nullptr;
+  switch (args.form) {
+    case OperandForm::unbounded: return multiply_one_by_one(args);
+    case OperandForm::interleaved: return multiply_lists(args);
+    case OperandForm::fixed24: return masked ? multiply_fixed<3, true>(args) : multiply_fixed<3, false>(args);
+    case OperandForm::fixed32: return masked ? multiply_fixed<4, true>(args) : multiply_fixed<4, false>(args);
+    case OperandForm::natural:
+    case OperandForm::shuffled: break;
+  }
+  multiply_by(args, masked ? &wide_some<true> : &wide_some<false>);
 }
 
 }  // namespace sift::cpu::SIFT_ISA
