@@ -1,7 +1,8 @@
 """Images of one axis, [n, c, l], as images of height one: Conv1d, and what lies between such layers.
 
 The rules for images see such a node as if its operands were [n, c, 1, l]. Each node makes images of what it reads, and
-the other way round of what it gives; of what one such node passes to another, fusion leaves both out.
+the other way round of what it gives; of what one such node passes to another, fusion leaves both out. Where a layer's
+operand is dequantized, it reads the bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import is_standard_op
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View, check_type, dims_of
 from sift_onnx.backends.lowering.specs import Joined, Reshaped, result_dims
 
 __all__ = ["APART", "TOGETHER", "FlatImages", "is_flat", "on_images", "steps_on_images"]
@@ -37,19 +39,25 @@ _OF_IMAGES = frozenset({
     "MaxPool",
 })  # fmt: skip
 _OF_EITHER = frozenset({
-    "Abs", "Add", "Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Mul", "PRelu", "Relu",
-    "Selu", "Sigmoid", "Sub", "Tanh",
+    "Abs", "Add", "Clip", "DequantizeLinear", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Mul",
+    "PRelu", "QuantizeLinear", "Relu", "Selu", "Sigmoid", "Sub", "Tanh",
 })  # fmt: skip
 
 
 @dataclass(frozen=True)
 class FlatImages(NodeView):
-    """A node on [n, c, l], as the rules for images see it."""
+    """A node on [n, c, l], as the rules for images see it.
+
+    Attributes:
+        read: what it reads in place of its only activation; empty where that is its input.
+    """
+
+    read: str = ""
 
     def input(self, position: int) -> str:
         """Name of an input, as an image if it is an activation."""
         name = super().input(position)
-        return _image_for(self, name) if position in _activations(self) else name
+        return _image_for(self, self.read or name) if position in _activations(self) else name
 
     @cached_property
     def _attributes(self) -> dict[str, Any]:
@@ -89,15 +97,26 @@ class FlatImages(NodeView):
         self.check_activation(self.input(position))
         return "image"
 
+    def bytes_view(self, name: str, view: View | None = None) -> View:
+        """As :meth:`operand`, of a quantized tensor."""
+        return self.operand(0, view)
+
     def check_activation(self, name: str) -> None:
         """Check the type of a value."""
-        super().check_activation(next(n for n in self.proto.input if name in (n, _image_for(self, n))))
+        own = next(n for n in (self.read, *self.proto.input) if name in (n, _image_for(self, n)))
+        check_type(self.graph, own, _types_of(self, own))
 
 
 def _activations(node: NodeView) -> tuple[int, ...]:
     """Positions of inputs that are no constants: of layers with weights, the first one alone."""
     given = range(1 if node.op in _OF_IMAGES or node.op == "Pad" else len(node.proto.input))
     return tuple(i for i in given if node.proto.input[i] and node.proto.input[i] not in node.graph.constants)
+
+
+def _types_of(node: NodeView, name: str) -> tuple[DType, ...]:
+    """What a value that a node reads may be."""
+    is_quantized = node.op == "DequantizeLinear" or name not in node.proto.input
+    return QUANTIZED if is_quantized else node.types
 
 
 def _image_for(node: NodeView, name: str) -> str:
@@ -142,8 +161,13 @@ def joined_channels(node: NodeView) -> Step:
     return Step(spec, tuple(names), node.output, "image", "image", (node.index,))
 
 
-def steps_on_images(node: NodeView, rule: Any) -> tuple[Step, ...]:
+def steps_on_images(node: NodeView, rule: Any, read: str = "") -> tuple[Step, ...]:
     """The steps of a rule for images, with those that make images of operands and the other way round.
+
+    Args:
+        node: on [n, c, l].
+        rule: for images.
+        read: quantized values that the rule reads in place of the only activation; empty if there are none.
 
     Raises:
         NotLowered: see the rule.
@@ -152,15 +176,19 @@ def steps_on_images(node: NodeView, rule: Any) -> tuple[Step, ...]:
     dims = {}
     before: list[Step] = []
     for position in _activations(node):
-        name = node.proto.input[position]
+        name = read or node.proto.input[position]
         image = _image_for(node, name)
         if image in views:
             continue
-        node.check_activation(name)
+        types = _types_of(node, name)
+        check_type(node.graph, name, types)
+        dtype = DType.UINT8 if types == QUANTIZED else DType.FLOAT32
         spec = Reshaped(APART)
-        views[image], dims[image] = "image", result_dims(spec, node.dims(position))
-        before.append(Step(spec, (name,), image, node.views.get(name, "rows"), "image", (node.index,)))
-    seen = FlatImages(node.graph, node.index, ChainMap(views, dict(node.views)), ChainMap(dims, dict(node.known_dims)))
+        views[image], dims[image] = "image", result_dims(spec, dims_of(node.graph, name, node.known_dims))
+        own = node.views.get(name, "rows")
+        before.append(Step(spec, (name,), image, own, "image", (node.index,), dtype=dtype, result_dtype=dtype))
+    known = ChainMap(dims, dict(node.known_dims))
+    seen = FlatImages(node.graph, node.index, ChainMap(views, dict(node.views)), known, read=read)
     made = joined_channels(seen) if node.op == "Concat" else rule(seen)
     steps = made if isinstance(made, tuple) else (made,)
     if any(name in node.graph.constants for step in steps for name in step.inputs):
@@ -189,5 +217,6 @@ def _back(step: Step) -> Step:
     """From the image that a step makes to what it stands for."""
     name = step.output.removesuffix(_IMAGE)
     return replace(
-        step, spec=Reshaped(TOGETHER), inputs=(step.output,), output=name, view="image", result_view="rows", mask=""
-    )
+        step, spec=Reshaped(TOGETHER), inputs=(step.output,), output=name, view="image", result_view="rows", mask="",
+        dtype=step.result_dtype,
+    )  # fmt: skip

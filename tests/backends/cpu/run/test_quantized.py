@@ -27,7 +27,7 @@ from sparse_nets import ONE_THREAD, places, reasons
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.lowering.specs import Attention, Dequantize, Quantize
+from sift_onnx.backends.lowering.specs import Attention, Dequantize, Quantize, QuantizedConv
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -68,6 +68,17 @@ def test_static_quantization(net: str, spelling: str) -> None:
     assert isinstance(part, RegionProgram)
     borders = [step.spec for step in part.region.steps if isinstance(step.spec, (Quantize, Dequantize))]
     assert len(borders) == 2
+
+
+@pytest.mark.parametrize("spelling", ["qdq", "qdq of int8"])
+def test_convolutions_of_one_axis(spelling: str) -> None:
+    program = assert_same(static("steps", spelling), batches=(1, 17))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    layers = [step.spec for step in part.region.steps if isinstance(step.spec, QuantizedConv)]
+    assert len(layers) == 4
+    # Between them are bytes.
+    assert all(spec.y is not None for spec in layers)
 
 
 @pytest.mark.parametrize("spelling", ["qdq", "qdq per channel"])
