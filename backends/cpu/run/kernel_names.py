@@ -17,6 +17,7 @@ from sift_onnx.backends.lowering.specs import (
     Channels,
     Conv,
     Elementwise,
+    GatherElements,
     LinearLayer,
     LinearResize,
     Matmul,
@@ -33,7 +34,7 @@ from sift_onnx.backends.lowering.specs.decoding import CachedAttention
 __all__ = ["active_flops", "kernel_name"]
 
 # Specs whose operators are made for a size, by the schedule.
-_WITHOUT_OPERATOR = (Attention, BatchedMatmul, CachedAttention, Elementwise, LinearResize, PixelCopy)
+_WITHOUT_OPERATOR = (Attention, BatchedMatmul, CachedAttention, Elementwise, GatherElements, LinearResize, PixelCopy)
 
 
 def active_flops(spec: Spec, shape: Shape) -> float:

@@ -21,10 +21,15 @@ from sift_onnx.backends.lowering.rules import (
     recurrent,
     reshaping,
     resize,
+    selection,
     slicing,
 )
 from sift_onnx.backends.lowering.rules.flat_images import is_flat, steps_on_images
-from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer
+from sift_onnx.backends.lowering.rules.quantized_layers import (
+    convolution_of_bytes,
+    dequantized_layer,
+    dequantized_operand,
+)
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.rules.stored_integers import fold_dequantized
 from sift_onnx.backends.lowering.specs import LinearResize
@@ -64,6 +69,9 @@ _RULES.add_table({
     "Split": slicing.split,
     "Slice": slicing.slice_,
     **dict.fromkeys(("Gather", "GatherND"), slicing.gather),
+    **dict.fromkeys(("ArgMax", "ArgMin"), selection.arg_extreme),
+    "TopK": selection.top_k,
+    "GatherElements": selection.gather_elements,
     "Resize": resize.resize,
     "Upsample": resize.upsample,
     "Pad": resize.pad,
@@ -107,6 +115,9 @@ _WITH_BYTES: Mapping[str, Callable[[NodeView], Step | tuple[Step, ...]]] = {
     "Clip": quantize.clipped_bytes, "Pad": quantize.padded_bytes,
 }  # fmt: skip
 
+# What only changes the axes of the integers that kernels make.
+_OF_INTEGERS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> tuple[Step, ...]:
     """The steps for a node of ``graph``, one for each of its outputs that is read.
@@ -127,14 +138,23 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     try:
         fold_dequantized(node)
         if is_flat(node):
-            return steps_on_images(node, rule)
-        steps = _of_bytes(node, rule) or dequantized_layer(node) or rule(node)
+            return _on_images(node, rule)
+        steps = _of_bytes(node, rule) or _of_integers(node, rule) or dequantized_layer(node) or rule(node)
     except NotLowered:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         # A node that contradicts itself; onnxruntime says what is wrong with it.
         raise NotLowered(f"its operands do not fit each other: {error}") from error
     return steps if isinstance(steps, tuple) else (steps,)
+
+
+def _on_images(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:
+    """The steps of a node on images of one axis."""
+    found = dequantized_operand(node)
+    if found is None:
+        return steps_on_images(node, rule)
+    operand, x = found
+    return steps_on_images(node, lambda seen: convolution_of_bytes(seen, seen.input(0), x), operand)
 
 
 def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:
@@ -150,3 +170,12 @@ def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]
     if any(isinstance(step.spec, LinearResize) for step in steps):
         raise NotLowered("no kernel interpolates bytes")
     return tuple(replace(step, dtype=DType.UINT8, result_dtype=DType.UINT8) for step in steps)
+
+
+def _of_integers(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:
+    """The steps of a node that changes the axes of integers; none for another node."""
+    if node.op not in _OF_INTEGERS or not is_standard(node.proto.domain) or not selection.makes_integers(node, 0):
+        return ()
+    made = rule(replace(node, types=(DType.INT64,)))
+    steps = made if isinstance(made, tuple) else (made,)
+    return tuple(replace(step, dtype=DType.INT64, result_dtype=DType.INT64) for step in steps)

@@ -15,7 +15,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.specs import Spec
+from sift_onnx.backends.lowering.specs import GatherElements, Spec
 from sift_onnx.backends.lowering.specs.decoding import CacheNames
 
 __all__ = [
@@ -52,7 +52,7 @@ class Step:
         result_view: of the result.
         nodes: indices of the model's nodes that it stands for, the one it is named after first.
         mask: name of an array that is read as it is, outside of the kernels' layouts; empty if there is none.
-        dtype: element type of the operands.
+        dtype: element type of the operands, but for those that :meth:`dtype_of` knows better.
         result_dtype: of the result.
         cache: arrays that are read and made outside of the kernels' layouts, and whose sizes change from run to run.
     """
@@ -73,6 +73,10 @@ class Step:
         """Values that are read as they are, and so from outside the region."""
         read = self.cache.read if self.cache is not None else ()
         return (*((self.mask,) if self.mask else ()), *read, *(self.inputs if self.view == "array" else ()))
+
+    def dtype_of(self, operand: int) -> DType:
+        """Element type of an operand, by its place."""
+        return DType.INT64 if operand and isinstance(self.spec, GatherElements) else self.dtype
 
     @property
     def written(self) -> tuple[str, ...]:

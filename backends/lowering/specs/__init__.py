@@ -24,6 +24,7 @@ from sift_onnx.backends.lowering.specs.quantized import (
 )
 from sift_onnx.backends.lowering.specs.recurrent import Recurrent
 from sift_onnx.backends.lowering.specs.result_dims import Spec, result_dims
+from sift_onnx.backends.lowering.specs.selection import ArgExtreme, CastIntegers, GatherElements, TopK
 from sift_onnx.backends.lowering.specs.windows import Geometry, Pair, Pool
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "NO_ACTIVATION",
     "RELU",
     "Activation",
+    "ArgExtreme",
     "Attention",
     "AttentionRoundings",
     "BatchedMatmul",
@@ -38,6 +40,7 @@ __all__ = [
     "ByteTable",
     "CacheNames",
     "CachedAttention",
+    "CastIntegers",
     "ChannelCombine",
     "ChannelScale",
     "Channels",
@@ -47,6 +50,7 @@ __all__ = [
     "Dequantize",
     "DynamicQuantize",
     "Elementwise",
+    "GatherElements",
     "Geometry",
     "GlobalPool",
     "GroupNormalization",
@@ -76,6 +80,7 @@ __all__ = [
     "Softmax",
     "Spec",
     "TableRows",
+    "TopK",
     "Transposed",
     "result_dims",
 ]

@@ -25,6 +25,13 @@ from sift_onnx.backends.lowering.specs.quantized import (
     QuantizedMean,
 )
 from sift_onnx.backends.lowering.specs.recurrent import Recurrent
+from sift_onnx.backends.lowering.specs.selection import (
+    ArgExtreme,
+    CastIntegers,
+    GatherElements,
+    TopK,
+    dims_of_extreme,
+)
 from sift_onnx.backends.lowering.specs.windows import Pair, Pool
 
 __all__ = ["Spec", "result_dims"]
@@ -50,6 +57,10 @@ Spec = (
     | BatchedMatmul
     | Rotated
     | TableRows
+    | ArgExtreme
+    | TopK
+    | GatherElements
+    | CastIntegers
     | Moving
     | Quantize
     | Dequantize
@@ -117,6 +128,12 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case TableRows():
             rows = dims if spec.kind == "positions" else (*dims, spec.tokens)
             return (*rows, spec.table.shape[1])
+        case ArgExtreme():
+            return dims_of_extreme(spec, dims)
+        case TopK(axis=axis):
+            return tuple(spec.k if place == axis % len(dims) else size for place, size in enumerate(dims))
+        case GatherElements() if second is not None:
+            return second
         case Sliced():
             left: list[Dim] = list(dims)
             for taken in spec.ranges:

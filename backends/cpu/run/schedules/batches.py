@@ -15,10 +15,12 @@ from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, kernel_shape, operand_key
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import (
+    ArgExtreme,
     Attention,
     BatchedMatmul,
     Channels,
     Elementwise,
+    GatherElements,
     GlobalPool,
     Joined,
     LinearResize,
@@ -29,6 +31,7 @@ from sift_onnx.backends.lowering.specs import (
     Reshaped,
     Sliced,
     Spec,
+    TopK,
     Transposed,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
@@ -91,7 +94,7 @@ def is_scaled(
 def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
     """Whether an operator takes operands of these sizes: what is known before a run need not hold in it."""
     first, *others = operands
-    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent)):
+    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent, ArgExtreme, TopK)):
         return True
     match spec:
         case Reshaped():
@@ -110,6 +113,13 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             return keys[:-1] == (*first[:-2], first[-1]) and values[:-1] == (*first[:-2], keys[-1])
         case BatchedMatmul():
             return first[-1] == others[0][-2]
+        case ArgExtreme(axis=axis):
+            return first[axis] > 0
+        case TopK(axis=axis):
+            return first[axis] >= spec.k
+        case GatherElements(axis=axis):
+            at = axis % len(first)
+            return others[0] == result and _without(first, at) == _without(result, at)
         case CachedAttention(is_parted=is_parted):
             tokens = 2 if is_parted else 1
             return all(len(own) == len(first) and own[0] == first[0] and own[tokens] == first[tokens] for own in others)
@@ -156,6 +166,8 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
             return all(taken.axis > 0 for taken in ranges)
         case Joined(axis=axis):
             return axis > 0
+        case ArgExtreme(axis=axis) | TopK(axis=axis) | GatherElements(axis=axis):
+            return axis != 0
         case Recurrent():
             return False
         case BatchedMatmul():
@@ -174,6 +186,10 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, Recurrent)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
+        return False
+    if isinstance(step.spec, (ArgExtreme, TopK, GatherElements)) and step.spec.axis != (
+        1 if step.view == "image" else -1
+    ):
         return False
     sizes = dims[step.output]
     operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]

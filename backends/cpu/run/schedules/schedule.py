@@ -15,18 +15,27 @@ from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
 from sift_onnx.backends.cpu.run.schedules.product_steps import multiply
 from sift_onnx.backends.cpu.run.schedules.recurrent_steps import walk_steps
+from sift_onnx.backends.cpu.run.schedules.selection_steps import (
+    deliver_integers,
+    find_places,
+    read_integers,
+    take_elements,
+)
 from sift_onnx.backends.cpu.run.schedules.tensor_copies import contiguous_images
 from sift_onnx.backends.cpu.run.schedules.token_steps import attend, attend_to_cache, pool_rows, rotate
 from sift_onnx.backends.cpu.run.schedules.values import OpOf, Values
 from sift_onnx.backends.cpu.run.schedules.view_moves import moved
 from sift_onnx.backends.cpu.run.schedules.view_steps import combine_in_place, join_in_place
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
+    ArgExtreme,
     Attention,
     BatchedMatmul,
     Channels,
     Conv,
     Elementwise,
+    GatherElements,
     GlobalPool,
     Joined,
     LinearLayer,
@@ -36,6 +45,7 @@ from sift_onnx.backends.lowering.specs import (
     PixelCopy,
     Recurrent,
     Softmax,
+    TopK,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
@@ -69,7 +79,9 @@ def schedule(
 def _run_step(values: Values, index: int, step: Step) -> None:
     """Add the calls of a step, with copies of what it needs in another place."""
     spec = step.spec
-    if step.dtype.is_bytes and isinstance(spec, (Moving, PixelCopy)):
+    if step.dtype is DType.INT64:
+        read_integers(values, index, step)
+    elif step.dtype.is_bytes and isinstance(spec, (Moving, PixelCopy)):
         move_bytes(values, index, step, spec, lambda index, step: _run_step(values, index, step))
     elif step.dtype.is_bytes or step.result_dtype.is_bytes:
         compute_bytes(values, index, step)
@@ -92,6 +104,10 @@ def _run_step(values: Values, index: int, step: Step) -> None:
         multiply(values, index, step, spec)
     elif isinstance(spec, Recurrent):
         walk_steps(values, index, step)
+    elif isinstance(spec, (ArgExtreme, TopK)):
+        find_places(values, index, step, spec)
+    elif isinstance(spec, GatherElements):
+        take_elements(values, index, step, spec)
     elif not combine_in_place(values, index, step):
         _compute(values, index, step)
 
@@ -170,6 +186,9 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
 
 def _deliver(values: Values, step: Step) -> None:
     """Bring a result into the caller's array."""
+    if step.result_dtype is DType.INT64:
+        deliver_integers(values, step)
+        return
     if step.result_dtype.is_bytes:
         deliver_bytes(values, step)
         return

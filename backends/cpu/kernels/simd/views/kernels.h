@@ -2,6 +2,7 @@
 #pragma once
 
 #include "simd/views/divide.h"
+#include "simd/views/extremes.h"
 #include "simd/views/kernel_table.h"
 #include "simd/views/lane_product.h"
 #include "simd/views/product_tile.h"
@@ -18,6 +19,9 @@ const ViewKernels& view_kernels() {
       .divide = &divide,
       .softmax_row = &softmax_row,
       .softmax_lanes = &softmax_lanes,
+      .extreme_of_row = &extreme_of_row,
+      .extremes_of_lanes = &extremes_of_lanes,
+      .next_beyond = &next_beyond,
   };
   return kKernels;
 }

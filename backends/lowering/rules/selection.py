@@ -1,0 +1,86 @@
+"""ArgMax, ArgMin and TopK, and GatherElements and Cast of the integers that they make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.specs import ArgExtreme, CastIntegers, GatherElements, TopK
+
+__all__ = ["arg_extreme", "cast_integers", "gather_elements", "makes_integers", "top_k"]
+
+
+def arg_extreme(node: NodeView) -> Step:
+    """ArgMax and ArgMin over any axis."""
+    dims = node.dims(0)
+    axis, view = _axis(node, 0)
+    keeps_axis = bool(node.attribute("keepdims", 1))
+    if dims[axis] == 0:
+        raise NotLowered("its axis has no positions")
+    kind = "max" if node.op == "ArgMax" else "min"
+    spec = ArgExtreme(kind, axis, keeps_axis, bool(node.attribute("select_last_index", 0)))
+    return _of_integers(node.step(spec, view, view if keeps_axis else "rows"))
+
+
+def top_k(node: NodeView) -> tuple[Step, ...]:
+    """TopK of a number that is known before a run: the places, and the values that are there."""
+    values, places, *_ = (*node.proto.output, "")
+    size = node.dims(0)[_axis(node, -1)[0]]
+    k = node.attribute("k") if node.graph.opset < 10 else node.graph.number(node.input(1))
+    if k is None:
+        raise NotLowered(f"its k {node.input(1)!r} is {node.why_not_constant(1)}")
+    if k < 1 or (isinstance(size, int) and k > size):
+        raise NotLowered(f"it takes {k:.0f} of {size} values")
+    axis, view = _axis(node, -1)
+    spec = TopK(int(k), axis, "max" if node.attribute("largest", 1) else "min")
+    places = places or f"{values}/places"
+    found = _of_integers(Step(spec, (node.input(0),), places, view, view, (node.index,)))
+    if not values:
+        return (found,)
+    taken = GatherElements(axis)
+    return found, Step(taken, (node.input(0), places), values, view, view, (node.index,))
+
+
+def gather_elements(node: NodeView) -> Step:
+    """GatherElements by indices that are made in the kernels, of sizes that differ from the values' along the axis."""
+    values, places = node.dims(0), node.dims(1)
+    if not makes_integers(node, 1):
+        raise NotLowered(f"its indices {node.input(1)!r} are not made by a kernel")
+    axis, view = _axis(node, 0)
+    at = axis % len(values)
+    if (*values[:at], *values[at + 1 :]) != (*places[:at], *places[at + 1 :]):
+        raise NotLowered("its operands are not known to be of one shape but for the axis")
+    return node.step(GatherElements(axis), view, operands=(0, 1))
+
+
+def cast_integers(node: NodeView) -> Step:
+    """Cast of int64 to floats."""
+    if node.graph.elem_type(node.output) != DType.FLOAT32.onnx_type:
+        raise NotLowered("it makes integers of another type")
+    view = node.views[node.input(0)]
+    return replace(node.step(CastIntegers(), view), dtype=DType.INT64)
+
+
+def makes_integers(node: NodeView, position: int) -> bool:
+    """Whether an input is int64 that a step before the node makes."""
+    name = node.input(position)
+    return name in node.views and node.graph.elem_type(name) == DType.INT64.onnx_type
+
+
+def _axis(node: NodeView, default: int) -> tuple[int, View]:
+    """The axis of the first operand that the node is over, and how the operand is read: channels where that can be."""
+    rank = len(node.dims(0))
+    axis = int(node.attribute("axis", default))
+    if not -rank <= axis < rank:
+        raise NotLowered(f"its axis {axis} is none of {rank}")
+    axis %= rank
+    if axis == rank - 1:
+        return -1, node.operand(0, "rows")
+    if axis == 1 and rank == 4:
+        return axis, node.operand(0, "image")
+    return axis, node.operand(0)
+
+
+def _of_integers(step: Step) -> Step:
+    return replace(step, result_dtype=DType.INT64)

@@ -1,0 +1,62 @@
+"""Places of values among others, which are int64, and values that are taken by such places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sift_onnx.backends.lowering.dims import Dims
+
+__all__ = ["ArgExtreme", "CastIntegers", "GatherElements", "TopK", "dims_of_extreme"]
+
+
+@dataclass(frozen=True)
+class ArgExtreme:
+    """The place of the largest or smallest value along an axis; that of NaN only if it is the first value.
+
+    Attributes:
+        kind: which of the two.
+        axis: along which values are compared; -1 is the last one of rows.
+        keeps_axis: whether the result has one position along it.
+        takes_last: of equal values the last one, not the first.
+    """
+
+    kind: Literal["max", "min"]
+    axis: int
+    keeps_axis: bool = True
+    takes_last: bool = False
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The places of the k largest or smallest values along an axis, in order.
+
+    Of equal values the first one ranks first. NaN is larger than any number.
+
+    Attributes:
+        k: how many.
+        axis: see :class:`ArgExtreme`.
+        kind: see there.
+    """
+
+    k: int
+    axis: int
+    kind: Literal["max", "min"] = "max"
+
+
+@dataclass(frozen=True)
+class GatherElements:
+    """Values of the first operand by their places along an axis, which the second operand has, of the result's sizes."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class CastIntegers:
+    """Integers as floats."""
+
+
+def dims_of_extreme(spec: ArgExtreme, dims: Dims) -> Dims:
+    """Sizes of the result for an operand of ``dims``."""
+    axis = spec.axis % len(dims)
+    return (*dims[:axis], *((1,) if spec.keeps_axis else ()), *dims[axis + 1 :])
