@@ -46,7 +46,7 @@ class TopK:
 
 @dataclass(frozen=True)
 class GatherElements:
-    """Values of the first operand by their places along an axis, which the second operand has, of the result's sizes."""
+    """Values of the first operand by their places along an axis; the second operand has these, of the result's sizes."""
 
     axis: int
 
