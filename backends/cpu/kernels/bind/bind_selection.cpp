@@ -6,6 +6,7 @@
 #include "bind/bindings.h"
 #include "ops/selection/arg_extreme.h"
 #include "ops/selection/gather_elements.h"
+#include "ops/selection/reduce_extreme.h"
 #include "ops/selection/top_k.h"
 
 namespace sift::cpu {
@@ -25,6 +26,14 @@ void bind_selection(nb::module_& module) {
           },
           nb::kw_only(), "is_least"_a = false, "takes_last"_a = false, "layout"_a = "planes", "isa"_a = "",
           "`takes_last`: of equal values the last one. The result is (n, 1, h, w), in integers.");
+
+  nb::class_<ReduceExtreme, Op>(module, "ReduceExtreme", "The largest or smallest value of each column of an image.")
+      .def(
+          "__init__",
+          [](ReduceExtreme* self, bool is_least, const std::string& layout, const std::string& isa) {
+            new (self) ReduceExtreme(is_least, named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          nb::kw_only(), "is_least"_a = false, "layout"_a = "planes", "isa"_a = "", "The result is (n, c, 1, w).");
 
   nb::class_<TopK, Op>(module, "TopK", "Places of the k largest channels of each row, or pixel of an image, in order.")
       .def(

@@ -13,7 +13,7 @@
 
 namespace sift::cpu {
 
-enum class ViewArithmeticKind : std::uint8_t { first, add, subtract, multiply, divide };
+enum class ViewArithmeticKind : std::uint8_t { first, add, subtract, multiply, divide, square_root };
 
 struct ViewArithmeticOptions {
   ViewArithmeticKind kind = ViewArithmeticKind::first;
@@ -22,7 +22,7 @@ struct ViewArithmeticOptions {
   Activation activation;
   std::vector<std::int64_t> sizes;
   TensorView left;
-  std::optional<TensorView> right;  // none for `first`
+  std::optional<TensorView> right;  // none for `first` and `square_root`
   std::optional<TensorView> out;    // where the result lies in a larger tensor; none: it is all of one, in order
   Layout layout = Layout::nchw;
 };
@@ -49,6 +49,7 @@ class ViewArithmetic final : public Op {
     std::int64_t count;
   };
 
+  bool takes_one() const;
   bool is_in_order(const TensorView& view) const;
   const float* values_of(const TensorView& view, bool in_order, const float* tensor, const Piece& piece,
                          float* buffer) const;

@@ -75,6 +75,40 @@ inline std::int64_t extreme_of_row(const float* x, std::int64_t count, bool is_l
   return last;
 }
 
+inline float extreme_value_of_row(const float* x, std::int64_t count, bool is_least) {
+  if (x[0] != x[0]) return x[0];
+  return is_least ? extreme_value<true>(x, count) : extreme_value<false>(x, count);
+}
+
+template <bool IsLeast>
+inline void extreme_values_as(const ExtremeValuesArgs& args) {
+  // NaN in the first stays, and is left out of the second.
+  const auto further = [](Vec a, Vec b) { return IsLeast ? min(a, b) : max(a, b); };
+  std::int64_t first = 0;
+  constexpr int kVecs = 4;
+  for (; first + kVecs * kVecLanes <= args.lanes; first += kVecs * kVecLanes) {
+    Vec most[kVecs];
+    for (int v = 0; v < kVecs; ++v) most[v] = load_unaligned(args.x + first + v * kVecLanes);
+    for (std::int64_t i = 1; i < args.count; ++i) {
+      const float* const x = args.x + i * args.stride + first;
+      for (int v = 0; v < kVecs; ++v) most[v] = further(most[v], load_unaligned(x + v * kVecLanes));
+    }
+    for (int v = 0; v < kVecs; ++v) store_unaligned(args.out + first + v * kVecLanes, most[v]);
+  }
+  for (; first < args.lanes; first += kVecLanes) {
+    const int lanes = static_cast<int>(args.lanes - first < kVecLanes ? args.lanes - first : kVecLanes);
+    Vec most = load_lanes(args.x + first, lanes);
+    for (std::int64_t i = 1; i < args.count; ++i) {
+      most = further(most, load_lanes(args.x + i * args.stride + first, lanes));
+    }
+    store_lanes(args.out + first, most, lanes);
+  }
+}
+
+inline void extreme_values_of_lanes(const ExtremeValuesArgs& args) {
+  args.is_least ? extreme_values_as<true>(args) : extreme_values_as<false>(args);
+}
+
 // Of `Vecs` vectors from lane `first` on; `load_at` reads one.
 template <bool IsLeast, bool TakesLast, int Vecs, typename LoadAt>
 [[gnu::always_inline]] inline void extremes_of_vectors(const ExtremeLanesArgs& args, int first, LoadAt load_at) {

@@ -17,10 +17,13 @@ const ViewKernels& view_kernels() {
       .tile_columns = kMostProductBlocks * kBlock,
       .lane_product = &lane_product,
       .divide = &divide,
+      .square_root = &square_root,
       .softmax_row = &softmax_row,
       .softmax_lanes = &softmax_lanes,
       .extreme_of_row = &extreme_of_row,
       .extremes_of_lanes = &extremes_of_lanes,
+      .extreme_value_of_row = &extreme_value_of_row,
+      .extreme_values_of_lanes = &extreme_values_of_lanes,
       .next_beyond = &next_beyond,
   };
   return kKernels;
