@@ -28,6 +28,7 @@ from sift_onnx.backends.lowering.specs import (
     PixelCopy,
     Pool,
     Recurrent,
+    ReduceExtreme,
     Softmax,
     Spec,
     TopK,
@@ -99,6 +100,8 @@ def build(
             return _kernels.Softmax(is_log=spec.is_log, layout=layout, isa=isa)
         case ArgExtreme():
             return _kernels.ArgExtreme(is_least=spec.kind == "min", takes_last=spec.takes_last, layout=layout, isa=isa)
+        case ReduceExtreme():
+            return _kernels.ReduceExtreme(is_least=spec.kind == "min", layout=layout, isa=isa)
         case TopK():
             return _kernels.TopK(spec.k, is_least=spec.kind == "min", isa=isa)
         case CastIntegers():

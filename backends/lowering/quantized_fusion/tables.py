@@ -76,7 +76,10 @@ def _values_of_byte(region: RegionSteps, name: str) -> tuple[str, Floats] | None
     if first is None:
         return None
     values = first[1]
-    if spec.kind != "first":
+    if spec.kind == "square_root":
+        with np.errstate(invalid="ignore"):
+            values = np.sqrt(values)
+    elif spec.kind != "first":
         second = operands[1]
         if second is None or second[0] != first[0]:
             return None

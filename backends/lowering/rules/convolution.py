@@ -79,8 +79,8 @@ def check_weights(node: NodeView, weights: WeightMatrix) -> None:
 
 
 def batch_normalization(node: NodeView) -> Step:
-    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, per channel; convolutions before it take it in."""
-    node.operand(0, "image")
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, per channel; layers before it take it in."""
+    view = node.operand(0, "image" if len(node.dims(0)) != 2 else "rows")
     if node.attribute("training_mode", 0):
         raise NotLowered("it is in training mode")
     channels = node.dims(0)[1]
@@ -94,4 +94,4 @@ def batch_normalization(node: NodeView) -> Step:
     shift = beta - mean * scale
     if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
         raise NotLowered("its scale is not finite")
-    return node.step(ChannelScale(scale.astype(np.float32), shift.astype(np.float32)), "image")
+    return node.step(ChannelScale(scale.astype(np.float32), shift.astype(np.float32)), view)

@@ -14,7 +14,7 @@ from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic", "biased_gelu", "negate", "parametric_relu", "power"]
+__all__ = ["activation", "arithmetic", "biased_gelu", "negate", "parametric_relu", "power", "square_root"]
 
 # ONNX's defaults of alpha and gamma.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
@@ -61,11 +61,19 @@ def parametric_relu(node: NodeView) -> Step:
 
 
 def power(node: NodeView) -> Step:
-    """Pow with an exponent of two: the square of an activation, as after a ReLU."""
+    """Pow with an exponent of two, as after a ReLU, or of a half."""
     exponent = node.known_values(1)
-    if exponent is None or exponent.size != 1 or float(exponent.reshape(-1)[0]) != 2:
-        raise NotLowered("the kernels have squares, and no other power")
+    number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else 0.0
+    if number == 0.5:
+        return square_root(node)
+    if number != 2:
+        raise NotLowered("the kernels have squares and square roots, and no other power")
     return node.step(Elementwise("multiply"), node.operand(0), operands=(0, 0))
+
+
+def square_root(node: NodeView) -> Step:
+    """Sqrt."""
+    return node.step(Elementwise("square_root"), node.operand(0))
 
 
 def negate(node: NodeView) -> Step:

@@ -24,7 +24,13 @@ from sift_onnx.backends.lowering.specs.quantized import (
 )
 from sift_onnx.backends.lowering.specs.recurrent import Recurrent
 from sift_onnx.backends.lowering.specs.result_dims import Spec, result_dims
-from sift_onnx.backends.lowering.specs.selection import ArgExtreme, CastIntegers, GatherElements, TopK
+from sift_onnx.backends.lowering.specs.selection import (
+    ArgExtreme,
+    CastIntegers,
+    GatherElements,
+    ReduceExtreme,
+    TopK,
+)
 from sift_onnx.backends.lowering.specs.windows import Geometry, Pair, Pool
 
 __all__ = [
@@ -72,6 +78,7 @@ __all__ = [
     "QuantizedMean",
     "Range",
     "Recurrent",
+    "ReduceExtreme",
     "Repeated",
     "Reshaped",
     "Rotated",

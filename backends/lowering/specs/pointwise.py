@@ -13,7 +13,7 @@ __all__ = ["ChannelCombine", "ChannelScale", "Elementwise"]
 
 @dataclass(frozen=True)
 class Elementwise:
-    """activation(x kind second); ``first`` is the activation of x alone.
+    """activation(x kind second); ``first`` is the activation of x alone, ``square_root`` that of its root.
 
     Attributes:
         kind: what is done.
@@ -23,7 +23,7 @@ class Elementwise:
             it lacks are in front.
     """
 
-    kind: Literal["first", "add", "subtract", "multiply", "divide"]
+    kind: Literal["first", "add", "subtract", "multiply", "divide", "square_root"]
     activation: Activation = NO_ACTIVATION
     broadcasts: bool = False
     repeats: bool = False

@@ -29,6 +29,7 @@ from sift_onnx.backends.lowering.specs.selection import (
     ArgExtreme,
     CastIntegers,
     GatherElements,
+    ReduceExtreme,
     TopK,
     dims_of_extreme,
 )
@@ -58,6 +59,7 @@ Spec = (
     | Rotated
     | TableRows
     | ArgExtreme
+    | ReduceExtreme
     | TopK
     | GatherElements
     | CastIntegers
@@ -128,7 +130,7 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case TableRows():
             rows = dims if spec.kind == "positions" else (*dims, spec.tokens)
             return (*rows, spec.table.shape[1])
-        case ArgExtreme():
+        case ArgExtreme() | ReduceExtreme():
             return dims_of_extreme(spec, dims)
         case TopK(axis=axis):
             return tuple(spec.k if place == axis % len(dims) else size for place, size in enumerate(dims))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.specs.windows import Pair
 
-__all__ = ["ArgExtreme", "CastIntegers", "GatherElements", "TopK", "dims_of_extreme"]
+__all__ = ["ArgExtreme", "CastIntegers", "GatherElements", "ReduceExtreme", "TopK", "dims_of_extreme"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,21 @@ class ArgExtreme:
     axis: int
     keeps_axis: bool = True
     takes_last: bool = False
+
+
+@dataclass(frozen=True)
+class ReduceExtreme:
+    """The largest or smallest value along axes; NaN only if it is the first value.
+
+    Attributes:
+        kind: see :class:`ArgExtreme`.
+        axes: the first one, and the one behind the last.
+        keep_axes: whether the result has one position along them.
+    """
+
+    kind: Literal["max", "min"]
+    axes: Pair
+    keep_axes: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,7 +62,7 @@ class TopK:
 
 @dataclass(frozen=True)
 class GatherElements:
-    """Values of the first operand by their places along an axis; the second operand has these, of the result's sizes."""
+    """Values of the first operand by their places along an axis: the second operand, of the result's sizes."""
 
     axis: int
 
@@ -56,7 +72,11 @@ class CastIntegers:
     """Integers as floats."""
 
 
-def dims_of_extreme(spec: ArgExtreme, dims: Dims) -> Dims:
+def dims_of_extreme(spec: ArgExtreme | ReduceExtreme, dims: Dims) -> Dims:
     """Sizes of the result for an operand of ``dims``."""
-    axis = spec.axis % len(dims)
-    return (*dims[:axis], *((1,) if spec.keeps_axis else ()), *dims[axis + 1 :])
+    if isinstance(spec, ArgExtreme):
+        first = spec.axis % len(dims)
+        end, keeps = first + 1, spec.keeps_axis
+    else:
+        (first, end), keeps = spec.axes, spec.keep_axes
+    return (*dims[:first], *(1,) * (keeps * (end - first)), *dims[end:])

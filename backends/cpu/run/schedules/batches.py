@@ -27,16 +27,18 @@ from sift_onnx.backends.lowering.specs import (
     Moving,
     PixelCopy,
     Recurrent,
+    ReduceExtreme,
     Repeated,
     Reshaped,
     Sliced,
+    Softmax,
     Spec,
     TopK,
     Transposed,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
-__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled", "moves_channels"]
+__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_of_channels", "is_scaled", "moves_channels"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def is_scaled(
 def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
     """Whether an operator takes operands of these sizes: what is known before a run need not hold in it."""
     first, *others = operands
-    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent, ArgExtreme, TopK)):
+    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent, ArgExtreme, ReduceExtreme, TopK)):
         return True
     match spec:
         case Reshaped():
@@ -115,6 +117,8 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             return first[-1] == others[0][-2]
         case ArgExtreme(axis=axis):
             return first[axis] > 0
+        case ReduceExtreme(axes=axes):
+            return all(first[slice(*axes)])
         case TopK(axis=axis):
             return first[axis] >= spec.k
         case GatherElements(axis=axis):
@@ -166,8 +170,10 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
             return all(taken.axis > 0 for taken in ranges)
         case Joined(axis=axis):
             return axis > 0
-        case ArgExtreme(axis=axis) | TopK(axis=axis) | GatherElements(axis=axis):
+        case ArgExtreme(axis=axis) | TopK(axis=axis) | GatherElements(axis=axis) | Softmax(axis=axis):
             return axis != 0
+        case ReduceExtreme(axes=(first, _)):
+            return first > 0
         case Recurrent():
             return False
         case BatchedMatmul():
@@ -187,9 +193,9 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False
-    if isinstance(step.spec, (ArgExtreme, TopK, GatherElements)) and step.spec.axis != (
-        1 if step.view == "image" else -1
-    ):
+    if isinstance(step.spec, (ArgExtreme, TopK, GatherElements, Softmax)) and not is_of_channels(step, step.spec.axis):
+        return False
+    if isinstance(step.spec, ReduceExtreme) and (step.view == "rows" or step.spec.axes[0] == 0):
         return False
     sizes = dims[step.output]
     operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
@@ -213,6 +219,11 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     # or the four of an image.
     values = [*((own, step.view) for own in operands), (sizes, step.result_view)]
     return stays and all(own[0] == count and len(own) == (2 if view == "rows" else 4) for own, view in values)
+
+
+def is_of_channels(step: Step, axis: int) -> bool:
+    """Whether an axis of a step's operand is that of its channels."""
+    return axis == (1 if step.view == "image" else -1)
 
 
 def moves_channels(region: Region) -> bool:

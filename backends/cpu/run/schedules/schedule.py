@@ -8,6 +8,15 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.operators import build, build_for_size
+from sift_onnx.backends.cpu.run.schedules.axis_steps import (
+    deliver_integers,
+    find_places,
+    normalize_along,
+    read_integers,
+    reduce_extreme,
+    take_elements,
+)
+from sift_onnx.backends.cpu.run.schedules.batches import is_of_channels
 from sift_onnx.backends.cpu.run.schedules.byte_steps import compute_bytes, deliver_bytes, move_bytes
 from sift_onnx.backends.cpu.run.schedules.calls import Schedule, bytes_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, kernel_shape
@@ -15,12 +24,6 @@ from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
 from sift_onnx.backends.cpu.run.schedules.product_steps import multiply
 from sift_onnx.backends.cpu.run.schedules.recurrent_steps import walk_steps
-from sift_onnx.backends.cpu.run.schedules.selection_steps import (
-    deliver_integers,
-    find_places,
-    read_integers,
-    take_elements,
-)
 from sift_onnx.backends.cpu.run.schedules.tensor_copies import contiguous_images
 from sift_onnx.backends.cpu.run.schedules.token_steps import attend, attend_to_cache, pool_rows, rotate
 from sift_onnx.backends.cpu.run.schedules.values import OpOf, Values
@@ -44,6 +47,7 @@ from sift_onnx.backends.lowering.specs import (
     Moving,
     PixelCopy,
     Recurrent,
+    ReduceExtreme,
     Softmax,
     TopK,
 )
@@ -108,6 +112,10 @@ def _run_step(values: Values, index: int, step: Step) -> None:
         find_places(values, index, step, spec)
     elif isinstance(spec, GatherElements):
         take_elements(values, index, step, spec)
+    elif isinstance(spec, ReduceExtreme):
+        reduce_extreme(values, index, step, spec)
+    elif isinstance(spec, Softmax) and not is_of_channels(step, spec.axis):
+        normalize_along(values, index, step, spec.axis)
     elif not combine_in_place(values, index, step):
         _compute(values, index, step)
 

@@ -1,8 +1,8 @@
-"""Steps that find places of values, and take values by their places.
+"""Steps along any axis: softmax, extremes, places of values, and values that are taken by their places.
 
-Places are int64 in the model's order. Values are read in planes, where any axis can be that of channels, with the axes
-before it as images and those behind it as pixels. Only for channels that lie in lanes, there is a kernel that finds the
-extremes in each lane.
+Values are read in planes, where any axis can be that of channels, with the axes before it as images and those behind it
+as pixels. Extremes are also found in lanes that hold images, since the axes of an image lie in order there as well.
+Places are int64 in the model's order.
 """
 
 from __future__ import annotations
@@ -12,20 +12,45 @@ import math
 from msgspec.structs import replace
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, kernel_shape, operand_key
+from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.cpu.run.schedules.batches import is_of_channels
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, operand_key
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import ArgExtreme, GatherElements, Reshaped, TopK
+from sift_onnx.backends.lowering.specs import ArgExtreme, GatherElements, ReduceExtreme, Reshaped, TopK
 
-__all__ = ["deliver_integers", "find_places", "read_integers", "take_elements"]
+__all__ = ["deliver_integers", "find_places", "normalize_along", "read_integers", "reduce_extreme", "take_elements"]
+
+
+def normalize_along(values: Values, index: int, step: Step, axis: int) -> None:
+    """Softmax along an axis that is not that of channels."""
+    view = values.view(step, 0)
+    operand = replace(values.operand(step, 0, view, step.view, "planes"), shape=_along(view.dims, axis))
+    op, key = values.op_of(index, "planes"), values.result_key(step.output, "planes")
+    made = values.compute(index, step, op, [operand], (key, "planes"))
+    values.views[step.output] = PlacedView.of(made, values.dims[step.output])
+
+
+def reduce_extreme(values: Values, index: int, step: Step, spec: ReduceExtreme) -> None:
+    """ReduceMax and ReduceMin."""
+    view, (first, end) = values.view(step, 0), spec.axes
+    dims, stored = view.dims, view.stored
+    in_lanes = first > 0 and stored.layout == "images16" and view.is_whole and stored.shape[0] == dims[0]
+    layout: Layout = "images16" if in_lanes else "planes"
+    operand = stored if in_lanes else values.operand(step, 0, view, step.view, "planes")
+    images = dims[0] if first else 1
+    shape = (images, math.prod(dims[1:first]), math.prod(dims[first:end]), math.prod(dims[end:]))
+    result = (values.result_key(step.output, layout), layout)
+    made = values.compute(index, step, values.op_of(index, layout), [replace(operand, shape=shape)], result)
+    values.views[step.output] = PlacedView.of(made, values.dims[step.output])
 
 
 def find_places(values: Values, index: int, step: Step, spec: ArgExtreme | TopK) -> None:
     """ArgMax, ArgMin and the places of TopK."""
     view = values.view(step, 0)
-    of_channels = spec.axis == (1 if step.view == "image" else -1)
+    of_channels = is_of_channels(step, spec.axis)
     layout = view.stored.layout if isinstance(spec, ArgExtreme) and of_channels else "planes"
     operand = values.operand(step, 0, view, step.view, layout)
     if layout == "planes":
@@ -44,7 +69,7 @@ def take_elements(values: Values, index: int, step: Step, spec: GatherElements) 
     result = values.result_key(step.output, "planes")
     read = replace(operand, shape=_along(view.dims, spec.axis))
     made = values.compute(index, step, op, [read, places], (result, "planes"))
-    _place(values, step, made)
+    values.views[step.output] = PlacedView.of(made, dims)
 
 
 def read_integers(values: Values, index: int, step: Step) -> None:
@@ -55,7 +80,7 @@ def read_integers(values: Values, index: int, step: Step) -> None:
         return
     op = values.op_of(index, "integers")
     made = values.compute(index, step, op, [places], (values.result_key(step.output, "planes"), "planes"))
-    _place(values, step, made)
+    values.views[step.output] = PlacedView.of(made, values.dims[step.output])
 
 
 def deliver_integers(values: Values, step: Step) -> None:
@@ -65,12 +90,6 @@ def deliver_integers(values: Values, step: Step) -> None:
         words = 2 * math.prod(places.shape)
         copy = _kernels.ChannelCopy([0], 0, 1, layout="planes")
         values.calls.call(copy, (1, 1, 1, words), (places.key,), out, DType.FLOAT32)
-
-
-def _place(values: Values, step: Step, made: Stored) -> None:
-    dims = values.dims[step.output]
-    stored = replace(made, shape=kernel_shape(dims, step.result_view))
-    values.views[step.output] = PlacedView.of(stored, dims)
 
 
 def _along(dims: Sizes, axis: int) -> Shape:
