@@ -73,7 +73,7 @@ def _kernel_reason(spec: Spec) -> str:
             return "dense int8, between sparse layers: its operands stay in the kernels' layout"
         case Conv() | Matmul() if pays(spec.weights):
             held = "" if spec.weights.values == "float32" else f", values are held as {spec.weights.values}"
-            return f"{1 - spec.weights.density:.0%} of its weights are pruned{held}"
+            return f"{1 - spec.weights.active_share:.0%} of its weights are pruned{held}"
         case Recurrent() if pays(spec.weights):
             return f"{1 - spec.weights.density:.0%} of its recurrent weights are pruned"
         case Conv() | Depthwise() | Matmul() | Recurrent():

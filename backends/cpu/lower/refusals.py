@@ -125,7 +125,6 @@ def own_reason(group: NodeGroup) -> str:
             f"kernels gain below {LIVE_BELOW:.0%}"
         )
     if isinstance(spec, (Conv, Matmul, Recurrent)) and not pays(spec.weights):
-        return (
-            f"its weights are dense: {spec.weights.density:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
-        )
+        active = spec.weights.active_share
+        return f"its weights are dense: {active:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
     return ""

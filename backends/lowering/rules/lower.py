@@ -32,6 +32,7 @@ from sift_onnx.backends.lowering.rules.quantized_layers import (
 )
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.rules.stored_integers import fold_dequantized
+from sift_onnx.backends.lowering.rules.transposed_convolution import transposed_convolution
 from sift_onnx.backends.lowering.specs import LinearResize
 from sift_onnx.operators.domains import MICROSOFT, is_standard
 from sift_onnx.operators.registry import Registry
@@ -41,7 +42,7 @@ __all__ = ["lower_node"]
 _RULES: Registry[Callable[[NodeView], Step | tuple[Step, ...]]] = Registry("a lowering rule")
 _RULES.add_table({
     "Conv": convolution.convolution,
-    "ConvTranspose": convolution.transposed_convolution,
+    "ConvTranspose": transposed_convolution,
     "BatchNormalization": convolution.batch_normalization,
     "LayerNormalization": normalization.layer_normalization,
     **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), normalization.rms_normalization),
