@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic", "biased_gelu", "negate", "parametric_relu", "power", "square_root"]
+__all__ = ["activation", "arithmetic", "biased_gelu", "bounded", "negate", "parametric_relu", "power", "square_root"]
 
 # ONNX's defaults of alpha and gamma.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
@@ -71,6 +72,20 @@ def power(node: NodeView) -> Step:
     return node.step(Elementwise("multiply"), node.operand(0), operands=(0, 0))
 
 
+def bounded(node: NodeView) -> Step:
+    """Max and Min of an activation and a number."""
+    values = [node.known_values(position) for position in range(len(node.proto.input))]
+    bound = next((own for own in values if own is not None), None)
+    if len(values) != 2 or bound is None or bound.size != 1:
+        raise NotLowered("the kernels compare activations with a number")
+    activation = int(values[0] is not None)
+    if bound.ndim > len(node.dims(activation)):
+        raise NotLowered("its result has more axes")
+    number = float(bound.reshape(-1)[0])
+    ends = (number, math.inf) if node.op == "Max" else (-math.inf, number)
+    return node.step(Elementwise("first", ("clip", *ends)), node.operand(activation), operands=(activation,))
+
+
 def square_root(node: NodeView) -> Step:
     """Sqrt."""
     return node.step(Elementwise("square_root"), node.operand(0))
@@ -78,11 +93,15 @@ def square_root(node: NodeView) -> Step:
 
 def negate(node: NodeView) -> Step:
     """Neg, channel by channel."""
-    view = node.operand(0)
-    channels = node.dims(0)[1 if view == "image" else -1]
+    return _negative(node, 0, node.operand(0))
+
+
+def _negative(node: NodeView, position: int, view: View) -> Step:
+    channels = node.dims(position)[1 if view == "image" else -1]
     if not isinstance(channels, int) or channels > _CHANNELS:
         raise NotLowered("the number of channels is unknown")
-    return node.step(ChannelScale(np.full(channels, -1, np.float32), np.zeros(channels, np.float32)), view)
+    spec = ChannelScale(np.full(channels, -1, np.float32), np.zeros(channels, np.float32))
+    return node.step(spec, view, operands=(position,))
 
 
 def _activation_of(node: NodeView) -> Activation:
@@ -123,7 +142,7 @@ def _bound(node: NodeView, position: int, attribute: str, default: float) -> flo
     return float(value.reshape(-1)[0])
 
 
-def arithmetic(node: NodeView) -> Step:
+def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     """Add, Sub, Mul and Div."""
     constants = [node.known_values(i) is not None for i in range(2)]
     if any(constants):
@@ -149,8 +168,12 @@ def _quotient(node: NodeView) -> Step:
     return node.step(Elementwise("divide", repeats=repeats), _common_view(node, 0), operands=(0, 1))
 
 
-def _of_two_sizes(node: NodeView) -> Step:
+def _of_two_sizes(node: NodeView) -> Step | tuple[Step, ...]:
     """Operands of which one has a single position where the other one has more."""
+    if node.op == "Sub" and not _is_operand_of(node.dims(1), node.dims(0)):
+        view = _common_view(node, 1)
+        if _is_operand_of(node.dims(0), node.dims(1)):
+            return _subtracted(node, view)
     first = int(not _is_operand_of(node.dims(1), node.dims(0)) and node.op != "Sub")
     view = _common_view(node, first)
     if _is_operand_of(node.dims(1 - first), node.dims(first)):
@@ -158,6 +181,13 @@ def _of_two_sizes(node: NodeView) -> Step:
     if view != "image" or not _may_broadcast(node.dims(0), node.dims(1)):
         raise NotLowered("its operands are not known to be of one shape")
     return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
+
+
+def _subtracted(node: NodeView, view: View) -> tuple[Step, ...]:
+    """An operand from one that has a single position where it has more: that one is added to its negative."""
+    negative = replace(_negative(node, 1, view), output=node.between("negative"))
+    total = node.step(Elementwise("add", repeats=True), view)
+    return negative, replace(total, inputs=(negative.output, node.input(0)))
 
 
 def _common_view(node: NodeView, first: int) -> View:

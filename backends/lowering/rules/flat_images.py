@@ -8,7 +8,7 @@ operand is dequantized, it reads the bytes.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import is_standard_op
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View, check_type, dims_of
@@ -33,14 +33,15 @@ TOGETHER: tuple[Any, ...] = ((0, 1), (1, 2), (3, 4))
 _AXES = {0: 0, 1: 1, 2: 3, -1: -1, -2: -3, -3: -4}
 # Attributes of windows, which have a value for each axis, and what they are along an axis of one position.
 _WINDOWS = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0}
+_RESIZES = ("Resize", "Upsample")
 # What needs images, and what can be done to rows as well, and is done to images where operands are some already.
 _OF_IMAGES = frozenset({
     "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GroupNormalization", "InstanceNormalization",
-    "MaxPool",
+    "MaxPool", "Resize", "Upsample",
 })  # fmt: skip
 _OF_EITHER = frozenset({
-    "Abs", "Add", "Clip", "DequantizeLinear", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Mul",
-    "PRelu", "QuantizeLinear", "Relu", "Selu", "Sigmoid", "Sub", "Tanh",
+    "Abs", "Add", "Clip", "DequantizeLinear", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Max", "Min",
+    "Mish", "Mul", "PRelu", "QuantizeLinear", "Relu", "Selu", "Sigmoid", "Sub", "Tanh",
 })  # fmt: skip
 
 
@@ -68,13 +69,25 @@ class FlatImages(NodeView):
         if "pads" in found:
             before, after = found["pads"]
             found["pads"] = [0, before, 0, after]
+        if self.op in _RESIZES:
+            if "scales" in found:
+                found["scales"] = _with_height(found["scales"])
+            if "axes" in found:
+                found["axes"] = [_AXES[axis] for axis in found["axes"]]
         return found
 
     def array(self, position: int) -> npt.NDArray[Any] | None:
         """The values of a constant input; what is broadcast has the axis of an image that its operand has not."""
         values = super().array(position)
+        if values is not None and self.op in _RESIZES and not self.attribute("axes"):
+            return np.array(_with_height(values.reshape(-1)))
         is_broadcast = values is not None and values.ndim > 1 and self.op in _OF_EITHER
         return np.expand_dims(values, -2) if values is not None and is_broadcast else values
+
+    def vector(self, position: int) -> tuple[Dim, ...] | None:
+        """The elements of an input of small integers, which are sizes of a Resize."""
+        found = super().vector(position)
+        return found if found is None or self.attribute("axes") else _with_height(found)
 
     def integers(self, position: int, attribute: str) -> list[int]:
         """Integers that are an input or an attribute; see :meth:`NodeView.integers`."""
@@ -111,6 +124,11 @@ def _activations(node: NodeView) -> tuple[int, ...]:
     """Positions of inputs that are no constants: of layers with weights, the first one alone."""
     given = range(1 if node.op in _OF_IMAGES or node.op == "Pad" else len(node.proto.input))
     return tuple(i for i in given if node.proto.input[i] and node.proto.input[i] not in node.graph.constants)
+
+
+def _with_height(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Sizes or factors of [n, c, l] as those of its image."""
+    return (*values[:2], 1, *values[2:]) if len(values) == 3 else tuple(values)
 
 
 def _types_of(node: NodeView, name: str) -> tuple[DType, ...]:

@@ -54,6 +54,7 @@ _RULES.add_table({
     "Gemm": matrix.gemm,
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
     **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu", "Abs"), elementwise.activation),
+    **dict.fromkeys(("Max", "Min"), elementwise.bounded),
     "PRelu": elementwise.parametric_relu,
     "Pow": elementwise.power,
     "Sqrt": elementwise.square_root,

@@ -34,7 +34,7 @@ def resize(node: NodeView) -> Step:
         raise NotLowered("no kernel resizes with antialias or exclude_outside")
     if node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise NotLowered("it keeps the ratio of height and width")
-    sizes = node.graph.vector(node.input(3)) if node.input(3) else None
+    sizes = node.vector(3)
     if node.input(3) and sizes is None:
         raise NotLowered("its sizes are computed during the run")
     scales = None if node.input(3) else _floats(node, place)

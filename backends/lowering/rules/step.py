@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import GatherElements, Spec
@@ -193,6 +193,11 @@ class NodeView:
                 raise NotLowered(f"its output {used[0]!r} is read: only the first is made by the kernels")
         return names[0]
 
+    def between(self, what: str) -> str:
+        """A name for a value that one step for the node makes for another."""
+        base = self.proto.output[0]
+        return f"{base}/{what}{self.output.removeprefix(base)}"
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """A value, strings decoded."""
         value = self._attributes.get(name, default)
@@ -231,6 +236,10 @@ class NodeView:
             if dims is not None and self.graph.elem_type(name) == DType.FLOAT32.onnx_type:
                 return np.full([1] * len(dims), number, np.float32)
         return values
+
+    def vector(self, position: int) -> tuple[Dim, ...] | None:
+        """The elements of an input of small integers that is constant, or follows from sizes; None for another one."""
+        return self.graph.vector(self.input(position)) if self.input(position) else None
 
     def dims(self, position: int) -> Dims:
         """Sizes of an input; see :func:`dims_of`."""

@@ -112,8 +112,7 @@ def _cropped(node: NodeView, step: Step, axes: list[_Axis]) -> Step | tuple[Step
         return step
     if any(left and not isinstance(size, int) for left, size in zip(surplus, node.dims(0)[2:], strict=True)):
         raise NotLowered("it makes a part of the last block, of an image of unknown size")
-    base = node.proto.output[0]
-    whole = replace(step, output=f"{base}/whole{node.output.removeprefix(base)}")
+    whole = replace(step, output=node.between("whole blocks"))
     height, width = (Slicing(0, -left or None, 1) for left in surplus)
     crop = Step(PixelCopy(height, width), (whole.output,), node.output, "image", "image", (node.index,))
     return whole, crop

@@ -111,12 +111,24 @@ def cropped_images(net: SparseNet) -> str:
     return net.conv(net.op("Pad", images(net), integers(net, 0, 0, -1, 0, 0, 0, 0, -2)), CHANNELS, 3)
 
 
+def numbers_as_bounds(net: SparseNet) -> str:
+    x = net.op("Min", net.op("Max", tokens(net), net.constant(-0.25)), net.constant([0.5]))
+    return net.dense(x, WIDTH, 3)
+
+
+def subtracted_from_one_position(net: SparseNet) -> str:
+    """Distances to a mean, and to a value of each token."""
+    x = tokens(net)
+    first = net.op("Sub", net.op("ReduceMean", x, integers(net, 1)), x)
+    return net.dense(net.op("Sub", net.dense(x, WIDTH, 1), first), WIDTH, 3)
+
+
 NETS: dict[str, Callable[[SparseNet], str]] = {
     make.__name__.replace("_", " "): make
     for make in (
         attention_pooling, softmax_of_tokens, softmax_of_rows, softmax_of_the_batch, largest_tokens, largest_channels,
         largest_rows, largest_columns, largest_of_several_axes, largest_of_the_batch, deviations, roots_of_images,
-        normalized_rows, shifted_tokens, cropped_images,
+        normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position,
     )
 }  # fmt: skip
 
