@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, places, reasons
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
@@ -173,6 +175,26 @@ def test_the_whole_net_is_one_region(name: str) -> None:
     program = assert_exact(net)
     assert {node: why for node, why in reasons(program).items() if places(program)[node] == "onnxruntime"} == {}
     assert len(program.parts) == 1
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    op=st.sampled_from(["ArgMax", "ArgMin", "TopK", "ReduceMax", "ReduceMin"]),
+    sizes=st.lists(st.integers(1, 7), min_size=1, max_size=3), axis=st.integers(-4, 3), is_kept=st.booleans(),
+    is_last=st.booleans(), k=st.integers(1, 4), batch=st.sampled_from([1, 2, 16, 19]),
+)  # fmt: skip
+def test_any_axis(op: str, sizes: list[int], axis: int, is_kept: bool, is_last: bool, k: int, batch: int) -> None:
+    net, rank = ExactNet(), len(sizes) + 1
+    axis = axis % rank
+    x = net.dense(net.input("x", 2, *sizes, declared=["n", *sizes]), sizes[-1], sizes[-1])
+    if op == "TopK":
+        k = min(k, batch if axis == 0 else sizes[axis - 1])
+        outputs(net, *net.op(op, x, integers(net, k), outputs=2, axis=axis, largest=int(is_last)))
+    elif op.startswith("Arg"):
+        net.output(net.op(op, x, axis=axis, keepdims=int(is_kept), select_last_index=int(is_last)))
+    else:
+        net.output(net.op(op, x, integers(net, axis), keepdims=int(is_kept)))
+    assert set(places(assert_exact(net, [batch])).values()) == {"kernels"}
 
 
 @pytest.mark.parametrize("isa", ["avx2", "portable"])
