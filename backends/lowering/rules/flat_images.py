@@ -80,7 +80,7 @@ class FlatImages(NodeView):
         """The values of a constant input; what is broadcast has the axis of an image that its operand has not."""
         values = super().array(position)
         if values is not None and self.op in _RESIZES and not self.attribute("axes"):
-            return np.array(_with_height(values.reshape(-1)))
+            return np.array(_with_height(values.reshape(-1).tolist()), values.dtype)
         is_broadcast = values is not None and values.ndim > 1 and self.op in _OF_EITHER
         return np.expand_dims(values, -2) if values is not None and is_broadcast else values
 

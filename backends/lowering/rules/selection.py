@@ -18,8 +18,9 @@ def arg_extreme(node: NodeView) -> Step:
     keeps_axis = bool(node.attribute("keepdims", 1))
     if dims[axis] == 0:
         raise NotLowered("its axis has no positions")
-    kind = "max" if node.op == "ArgMax" else "min"
-    spec = ArgExtreme(kind, axis, keeps_axis, bool(node.attribute("select_last_index", 0)))
+    spec = ArgExtreme(
+        "max" if node.op == "ArgMax" else "min", axis, keeps_axis, bool(node.attribute("select_last_index", 0))
+    )
     return _of_integers(node.step(spec, view, view if keeps_axis else "rows"))
 
 

@@ -172,8 +172,8 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
             return axis > 0
         case ArgExtreme(axis=axis) | TopK(axis=axis) | GatherElements(axis=axis) | Softmax(axis=axis):
             return axis != 0
-        case ReduceExtreme(axes=(first, _)):
-            return first > 0
+        case ReduceExtreme(axes=axes):
+            return axes[0] > 0
         case Recurrent():
             return False
         case BatchedMatmul():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from half_nets import halved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quantized_nets import (
@@ -104,6 +105,17 @@ def test_int8_without_zero_points() -> None:
     feeds = inputs_of(model, 3)
     compare(program.run(feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(feeds), last_scale(program))
     assert "int8, " in reasons(program)["second"]
+
+
+def test_scales_of_halves() -> None:
+    """A quantized model in float16 has int8 layers, too."""
+    model = halved(static("images", "qdq per channel"))
+    model.opset_import[0].version, model.ir_version = 21, 10
+    program = CpuProgram(model, ONE_THREAD)
+    assert "int8, " in reasons(program)["second"]
+    assert len(program.parts) == 1
+    feeds = {name: array.astype(np.float16) for name, array in inputs_of(model, 3).items()}
+    compare(program.run(feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(feeds), last_scale(program))
 
 
 def test_floats_between_a_layer_and_a_sum() -> None:
