@@ -15,13 +15,13 @@ def arg_extreme(node: NodeView) -> Step:
     """ArgMax and ArgMin over any axis."""
     dims = node.dims(0)
     axis, view = _axis(node, 0)
-    keeps_axis = bool(node.attribute("keepdims", 1))
+    keep_axes = bool(node.attribute("keepdims", 1))
     if dims[axis] == 0:
         raise NotLowered("its axis has no positions")
     spec = ArgExtreme(
-        "max" if node.op == "ArgMax" else "min", axis, keeps_axis, bool(node.attribute("select_last_index", 0))
+        "max" if node.op == "ArgMax" else "min", axis, keep_axes, bool(node.attribute("select_last_index", 0))
     )
-    return _of_integers(node.step(spec, view, view if keeps_axis else "rows"))
+    return _of_integers(node.step(spec, view, view if keep_axes else "rows"))
 
 
 def top_k(node: NodeView) -> tuple[Step, ...]:

@@ -18,13 +18,13 @@ class ArgExtreme:
     Attributes:
         kind: which of the two.
         axis: along which values are compared; -1 is the last one of rows.
-        keeps_axis: whether the result has one position along it.
+        keep_axes: whether the result has one position along it.
         takes_last: of equal values the last one, not the first.
     """
 
     kind: Literal["max", "min"]
     axis: int
-    keeps_axis: bool = True
+    keep_axes: bool = True
     takes_last: bool = False
 
 
@@ -76,7 +76,7 @@ def dims_of_extreme(spec: ArgExtreme | ReduceExtreme, dims: Dims) -> Dims:
     """Sizes of the result for an operand of ``dims``."""
     if isinstance(spec, ArgExtreme):
         first = spec.axis % len(dims)
-        end, keeps = first + 1, spec.keeps_axis
+        end = first + 1
     else:
-        (first, end), keeps = spec.axes, spec.keep_axes
-    return (*dims[:first], *(1,) * (keeps * (end - first)), *dims[end:])
+        first, end = spec.axes
+    return (*dims[:first], *(1,) * (spec.keep_axes * (end - first)), *dims[end:])
