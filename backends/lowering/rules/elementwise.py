@@ -13,9 +13,16 @@ import numpy.typing as npt
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs import (
+    RELU,
+    Activation,
+    ChannelCombine,
+    ChannelScale,
+    Elementwise,
+    UnaryFunction,
+)
 
-__all__ = ["activation", "arithmetic", "biased_gelu", "bounded", "negate", "parametric_relu", "power", "square_root"]
+__all__ = ["activation", "arithmetic", "biased_gelu", "bounded", "function", "negate", "parametric_relu", "power"]
 
 # ONNX's defaults of alpha and gamma.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
@@ -23,6 +30,10 @@ _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 _CHANNELS = 1 << 24
 
 _KINDS: dict[str, Literal["add", "subtract", "multiply"]] = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
+
+_FUNCTIONS: dict[str, UnaryFunction] = {
+    "Sqrt": "square_root", "Reciprocal": "reciprocal", "Exp": "exponential", "Softplus": "softplus",
+}  # fmt: skip
 
 
 def activation(node: NodeView) -> Step:
@@ -66,7 +77,7 @@ def power(node: NodeView) -> Step:
     exponent = node.known_values(1)
     number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else 0.0
     if number == 0.5:
-        return square_root(node)
+        return node.step(Elementwise("square_root"), node.operand(0))
     if number != 2:
         raise NotLowered("the kernels have squares and square roots, and no other power")
     return node.step(Elementwise("multiply"), node.operand(0), operands=(0, 0))
@@ -86,9 +97,9 @@ def bounded(node: NodeView) -> Step:
     return node.step(Elementwise("first", ("clip", *ends)), node.operand(activation), operands=(activation,))
 
 
-def square_root(node: NodeView) -> Step:
-    """Sqrt."""
-    return node.step(Elementwise("square_root"), node.operand(0))
+def function(node: NodeView) -> Step:
+    """Sqrt, Reciprocal, Exp and Softplus."""
+    return node.step(Elementwise(_FUNCTIONS[node.op]), node.operand(0))
 
 
 def negate(node: NodeView) -> Step:
@@ -145,6 +156,8 @@ def _bound(node: NodeView, position: int, attribute: str, default: float) -> flo
 def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     """Add, Sub, Mul and Div."""
     constants = [node.known_values(i) is not None for i in range(2)]
+    if node.op == "Div" and constants == [True, False]:
+        return _divided_constant(node)
     if any(constants):
         return _with_constant(node, activation=int(constants[0]))
     for position in range(2):
@@ -166,6 +179,19 @@ def _quotient(node: NodeView) -> Step:
         raise NotLowered("its divisor is not known to have the sizes of its dividend, or one position")
     repeats = node.dims(0) != node.dims(1)
     return node.step(Elementwise("divide", repeats=repeats), _common_view(node, 0), operands=(0, 1))
+
+
+def _divided_constant(node: NodeView) -> tuple[Step, ...]:
+    """A constant by an activation: the reciprocal of that, scaled."""
+    view = node.operand(1)
+    dims = node.dims(1)
+    channels = dims[1 if view == "image" else -1]
+    if not isinstance(channels, int):
+        raise NotLowered("the number of channels is unknown")
+    scale = _per_channel(node, 0, 1 if view == "image" else len(dims) - 1, len(dims), channels)
+    inverse = replace(node.step(Elementwise("reciprocal"), view, operands=(1,)), output=node.between("reciprocal"))
+    scaled = node.step(ChannelScale(scale, np.zeros(channels, np.float32)), view)
+    return inverse, replace(scaled, inputs=(inverse.output,))
 
 
 def _of_two_sizes(node: NodeView) -> Step | tuple[Step, ...]:
@@ -272,7 +298,7 @@ def _per_channel_step(node: NodeView, activation: int, view: View) -> Step:
         case "Div" if not reverse and np.all(values != 0) and np.isfinite(1 / values).all():
             scale, shift = (1 / values).astype(np.float32), zero
         case _:
-            raise NotLowered("no kernel divides by zero or a constant by activations")
+            raise NotLowered("no kernel divides by zero")
     return node.step(ChannelScale(scale, shift), view, operands=(activation,))
 
 

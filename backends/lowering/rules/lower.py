@@ -57,7 +57,7 @@ _RULES.add_table({
     **dict.fromkeys(("Max", "Min"), elementwise.bounded),
     "PRelu": elementwise.parametric_relu,
     "Pow": elementwise.power,
-    "Sqrt": elementwise.square_root,
+    **dict.fromkeys(("Sqrt", "Reciprocal", "Exp", "Softplus"), elementwise.function),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
     "MaxPool": pooling.pool,
     "AveragePool": pooling.pool,

@@ -7,7 +7,7 @@ from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, Glo
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Range, Repeated, Reshaped, Sliced, Transposed
 from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
-from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise, UnaryFunction
 from sift_onnx.backends.lowering.specs.products import BatchedMatmul
 from sift_onnx.backends.lowering.specs.quantized import (
     ALL_BYTES,
@@ -89,5 +89,6 @@ __all__ = [
     "TableRows",
     "TopK",
     "Transposed",
+    "UnaryFunction",
     "result_dims",
 ]

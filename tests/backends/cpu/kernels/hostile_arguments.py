@@ -166,10 +166,12 @@ class Hostile(Sources):
     def selection(self) -> tuple[Any, int | None]:
         """What finds places, or takes values by them."""
         is_least = self.rng.random() < 0.5
-        match self.rng.choice(("extreme", "extreme", "top", "top", "gather", "cast")):
+        match self.rng.choice(("extreme", "value", "top", "top", "gather", "cast")):
             case "extreme":
                 takes_last, isa = self.rng.random() < 0.5, self.rng.choice(ISAS)
                 op = self.kernels.ArgExtreme(is_least=is_least, takes_last=takes_last, layout=self.layout(), isa=isa)
+            case "value":
+                op = self.kernels.ReduceExtreme(is_least=is_least, layout=self.layout(), isa=self.rng.choice(ISAS))
             case "top":
                 op = self.kernels.TopK(self.rng.choice((1, 2, 3, self.size())), is_least=is_least)
             case "gather":
@@ -258,8 +260,8 @@ class Hostile(Sources):
             return op, None
         self.depth = 1
         sizes = [self.positive() for _ in range(self.rng.choice((0, 1, 2, 3, 9)))]
-        kind = self.rng.choice(("first", "add", "divide"))
-        right = self.view(len(sizes)) if (kind == "first") == (self.rng.random() < 0.02) else None
+        kind = self.rng.choice(("first", "add", "divide", "softplus"))
+        right = self.view(len(sizes)) if (kind in ("first", "softplus")) == (self.rng.random() < 0.02) else None
         out = self.view(len(sizes)) if self.rng.random() < 0.3 else None
         op = self.kernels.ViewArithmetic(
             kind, sizes=sizes, left=self.view(len(sizes)), right=right, out=out, activation=self.activation(), **common

@@ -95,6 +95,15 @@ def roots_of_images(net: SparseNet) -> str:
     return net.conv(net.op("Transpose", net.op("Sqrt", net.op("Relu", x)), perm=[0, 1, 3, 2]), CHANNELS, 3)
 
 
+def functions(net: SparseNet) -> str:
+    x = tokens(net)
+    x = net.op("Add", net.op("Softplus", x), net.op("Exp", net.op("Neg", net.op("Abs", x))))
+    x = net.op(
+        "Div", net.constant(np.linspace(-1, 1, WIDTH)), net.op("Add", net.op("Reciprocal", x), net.constant(1.0))
+    )
+    return net.dense(net.op("Tanh", x), WIDTH, 3)
+
+
 def normalized_rows(net: SparseNet) -> str:
     x = net.op("Relu", net.dense(net.input("x", 2, 5, declared=["n", 5]), 5, WIDTH, name="before"))
     vectors = [net.constant(np.linspace(low, 2, WIDTH, dtype=np.float32)) for low in (0.5, -1, -0.5, 0.3)]
@@ -128,7 +137,7 @@ NETS: dict[str, Callable[[SparseNet], str]] = {
     for make in (
         attention_pooling, softmax_of_tokens, softmax_of_rows, softmax_of_the_batch, largest_tokens, largest_channels,
         largest_rows, largest_columns, largest_of_several_axes, largest_of_the_batch, deviations, roots_of_images,
-        normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position,
+        normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position, functions,
     )
 }  # fmt: skip
 
@@ -143,7 +152,7 @@ def test_the_whole_net_is_one_region(name: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ["avx2", "portable"])
-@pytest.mark.parametrize("name", ["largest tokens", "largest rows", "deviations"])
+@pytest.mark.parametrize("name", ["largest tokens", "largest rows", "deviations", "functions"])
 def test_other_instruction_sets(name: str, isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIFT_ISA", isa)
     net = SparseNet()

@@ -79,12 +79,14 @@ struct ExtremeValuesArgs {
   float* out;  // [lanes]
 };
 
+enum class UnaryFunction : std::uint8_t { square_root, reciprocal, exponential, softplus };
+
 struct ViewKernels {
   void (*product_tile)(const ProductTileArgs&);
   std::int64_t tile_columns;  // a multiple of 16
   void (*lane_product)(const LaneProductArgs&);
-  void (*divide)(const float* a, const float* b, float* out, std::int64_t count);  // `out` may be `a` or `b`
-  void (*square_root)(const float* a, float* out, std::int64_t count);             // `out` may be `a`
+  void (*divide)(const float* a, const float* b, float* out, std::int64_t count);           // `out` may be `a` or `b`
+  void (*function_of)(UnaryFunction kind, const float* a, float* out, std::int64_t count);  // `out` may be `a`
   void (*softmax_row)(const SoftmaxArgs&);
   void (*softmax_lanes)(const SoftmaxArgs&);
   // The same place as of lanes, of adjacent values.

@@ -3,6 +3,7 @@
 
 #include "simd/views/divide.h"
 #include "simd/views/extremes.h"
+#include "simd/views/functions.h"
 #include "simd/views/kernel_table.h"
 #include "simd/views/lane_product.h"
 #include "simd/views/product_tile.h"
@@ -17,7 +18,7 @@ const ViewKernels& view_kernels() {
       .tile_columns = kMostProductBlocks * kBlock,
       .lane_product = &lane_product,
       .divide = &divide,
-      .square_root = &square_root,
+      .function_of = &function_of,
       .softmax_row = &softmax_row,
       .softmax_lanes = &softmax_lanes,
       .extreme_of_row = &extreme_of_row,
