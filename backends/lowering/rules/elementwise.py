@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.matching.softplus import guarded_softplus
 from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import (
@@ -19,10 +20,21 @@ from sift_onnx.backends.lowering.specs import (
     ChannelCombine,
     ChannelScale,
     Elementwise,
+    Reshaped,
     UnaryFunction,
 )
 
-__all__ = ["activation", "arithmetic", "biased_gelu", "bounded", "function", "negate", "parametric_relu", "power"]
+__all__ = [
+    "activation",
+    "arithmetic",
+    "biased_gelu",
+    "bounded",
+    "function",
+    "negate",
+    "parametric_relu",
+    "power",
+    "selection",
+]
 
 # ONNX's defaults of alpha and gamma.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
@@ -100,6 +112,13 @@ def bounded(node: NodeView) -> Step:
 def function(node: NodeView) -> Step:
     """Sqrt, Reciprocal, Exp and Softplus."""
     return node.step(Elementwise(_FUNCTIONS[node.op]), node.operand(0))
+
+
+def selection(node: NodeView) -> Step:
+    """Where that selects between a softplus and the same value."""
+    if guarded_softplus(node.graph, node.index) is None:
+        raise NotLowered("the kernels select between a softplus and its operand, and nothing else")
+    return node.step(Reshaped(), node.operand(2), operands=(2,))
 
 
 def negate(node: NodeView) -> Step:

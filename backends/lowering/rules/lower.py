@@ -85,6 +85,7 @@ _RULES.add_table({
     "Unsqueeze": reshaping.unsqueeze,
     "Expand": moving.expand,
     "Neg": elementwise.negate,
+    "Where": elementwise.selection,
     "Cast": reshaping.cast,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,

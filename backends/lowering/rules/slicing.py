@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.resampling import Padding, Slicing
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import Channels, PixelCopy, Range, Reshaped, Sliced
+from sift_onnx.backends.lowering.specs import Channels, PixelCopy, Range, Reshaped, Sliced, result_dims
 
 __all__ = ["gather", "slice_", "split"]
 
@@ -61,10 +62,10 @@ def slice_(node: NodeView) -> Step:
     return moved(node, Sliced(tuple(_range(dims, axis, part) for axis, part in slices.items())), node.output)
 
 
-def gather(node: NodeView) -> Step:
+def gather(node: NodeView) -> Step | tuple[Step, ...]:
     """Gather of one position, whose axis is dropped, of positions one after the other, or of channels in any order.
 
-    GatherND is the same, where its places are along the first axis.
+    Windows are gathered by places of several axes. GatherND is the same, where its places are along the first axis.
     """
     places = node.array(1)
     if places is None:
@@ -76,17 +77,31 @@ def gather(node: NodeView) -> Step:
             raise NotLowered("it gathers along several axes")
         places = places[:, 0]
     listed, size = [int(n) for n in places.reshape(-1)], dims[axis]
-    if places.ndim > 1 or not listed:
-        raise NotLowered(f"it gathers by places of shape {list(places.shape)}")
+    if not listed:
+        raise NotLowered("it gathers nothing")
     if isinstance(size, int):
         listed = [place + size * (place < 0) for place in listed]
         if min(listed) < 0 or max(listed) >= size:
             raise NotLowered("it gathers positions that are not there")
+    if places.ndim > 1:
+        return _windows(node, axis, listed, places.shape)
     if any(b != a + 1 for a, b in pairwise(listed)):
         return _channels(node, axis, listed)
     first, end = listed[0], listed[-1] + 1
     taken = _range(dims, axis, slice(first, end or _OPEN_END, 1))
     return moved(node, Sliced((taken,), drops=places.ndim == 0), node.output)
+
+
+def _windows(node: NodeView, axis: int, listed: list[int], shape: tuple[int, ...]) -> tuple[Step, ...]:
+    """Channels in any order, as several axes."""
+    gathered = _channels(node, axis, listed)
+    gathered = replace(gathered, output=node.between("gathered"))
+    rank = len(node.dims(0))
+    before, behind = ([(i, i + 1) for i in places] for places in (range(axis), range(axis + 1, rank)))
+    spec = Reshaped((*before, *shape, *behind))
+    dims = result_dims(spec, result_dims(gathered.spec, node.dims(0)))
+    view = view_of_result(node, node.output, dims)
+    return gathered, Step(spec, (gathered.output,), node.output, gathered.view, view, (node.index,))
 
 
 def _are_pixels(node: NodeView, dims: Dims, axes: set[int]) -> bool:

@@ -104,6 +104,23 @@ def functions(net: SparseNet) -> str:
     return net.dense(net.op("Tanh", x), WIDTH, 3)
 
 
+def windows_of_a_series(net: SparseNet) -> str:
+    """Patches that overlap, gathered by their places as torch unfolds a series."""
+    x = net.op("Transpose", tokens(net), perm=[0, 2, 1])
+    places = net.constant(np.arange(3)[:, None] + np.arange(4), dtype=np.int64)
+    return net.dense(net.op("Gather", x, places, axis=2), 4, 3)
+
+
+def softplus_of_torch(net: SparseNet) -> str:
+    """By itself, and within Mish."""
+    x = images(net)
+    guarded = []
+    for _ in range(2):
+        is_large = net.op("Greater", x, net.constant(20.0))
+        guarded.append(net.op("Where", is_large, x, net.op("Softplus", x)))
+    return net.conv(net.op("Add", guarded[0], net.op("Mul", x, net.op("Tanh", guarded[1]))), CHANNELS, 3)
+
+
 def normalized_rows(net: SparseNet) -> str:
     x = net.op("Relu", net.dense(net.input("x", 2, 5, declared=["n", 5]), 5, WIDTH, name="before"))
     vectors = [net.constant(np.linspace(low, 2, WIDTH, dtype=np.float32)) for low in (0.5, -1, -0.5, 0.3)]
@@ -137,7 +154,8 @@ NETS: dict[str, Callable[[SparseNet], str]] = {
     for make in (
         attention_pooling, softmax_of_tokens, softmax_of_rows, softmax_of_the_batch, largest_tokens, largest_channels,
         largest_rows, largest_columns, largest_of_several_axes, largest_of_the_batch, deviations, roots_of_images,
-        normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position, functions,
+        normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position,
+        functions, softplus_of_torch, windows_of_a_series,
     )
 }  # fmt: skip
 
