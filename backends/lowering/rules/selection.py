@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.graph import is_standard_op
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import ArgExtreme, CastIntegers, GatherElements, TopK
 
@@ -44,15 +45,38 @@ def top_k(node: NodeView) -> tuple[Step, ...]:
 
 
 def gather_elements(node: NodeView) -> Step:
-    """GatherElements by indices that are made in the kernels, of sizes that differ from the values' along the axis."""
+    """GatherElements by indices that are made in the kernels, of sizes that differ from the values' along the axis.
+
+    An Expand or Tile of indices along the axes behind it is not needed: whole rows are gathered by one index each.
+    """
     values, places = node.dims(0), node.dims(1)
-    if not makes_integers(node, 1):
-        raise NotLowered(f"its indices {node.input(1)!r} are not made by a kernel")
     axis, view = _axis(node, 0)
     at = axis % len(values)
-    if (*values[:at], *values[at + 1 :]) != (*places[:at], *places[at + 1 :]):
+    repeated = _before_repeating(node, at)
+    if not repeated and (*values[:at], *values[at + 1 :]) != (*places[:at], *places[at + 1 :]):
         raise NotLowered("its operands are not known to be of one shape but for the axis")
-    return node.step(GatherElements(axis), view, operands=(0, 1))
+    name = repeated or node.input(1)
+    if not _is_integer_made(node, name):
+        raise NotLowered(f"its indices {node.input(1)!r} are not made by a kernel")
+    spec = GatherElements(axis, repeats=bool(repeated))
+    return replace(node.step(spec, view), inputs=(node.input(0), name))
+
+
+def _before_repeating(node: NodeView, axis: int) -> str:
+    """Indices of one position along the axes behind ``axis``, which a node repeats to those of the values; or empty."""
+    graph, values, behind = node.graph, node.dims(0), axis + 1
+    producer = graph.producers.get(node.input(1))
+    if producer is None or behind == len(values) or not is_standard_op(graph.nodes[producer], "Expand", "Tile"):
+        return ""
+    name, listed = graph.nodes[producer].input
+    dims, target = node.known_dims.get(name) or graph.dims(name), graph.vector(listed)
+    if dims is None or target is None or not len(dims) == len(target) == len(values):
+        return ""
+    if dims[:axis] != values[:axis] or any(size != 1 for size in dims[behind:]):
+        return ""
+    is_tile = graph.nodes[producer].op_type == "Tile"
+    stay = [size == 1 or (not is_tile and size == own) for size, own in zip(target, dims, strict=True)][:behind]
+    return name if all(stay) and target[behind:] == values[behind:] else ""
 
 
 def cast_integers(node: NodeView) -> Step:
@@ -65,7 +89,10 @@ def cast_integers(node: NodeView) -> Step:
 
 def makes_integers(node: NodeView, position: int) -> bool:
     """Whether an input is int64 that a step before the node makes."""
-    name = node.input(position)
+    return _is_integer_made(node, node.input(position))
+
+
+def _is_integer_made(node: NodeView, name: str) -> bool:
     return name in node.views and node.graph.elem_type(name) == DType.INT64.onnx_type
 
 

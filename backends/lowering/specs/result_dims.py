@@ -134,8 +134,8 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return dims_of_extreme(spec, dims)
         case TopK(axis=axis):
             return tuple(spec.k if place == axis % len(dims) else size for place, size in enumerate(dims))
-        case GatherElements() if second is not None:
-            return second
+        case GatherElements(axis=axis) if second is not None:
+            return tuple(second[i] if i == axis % len(dims) else size for i, size in enumerate(dims))
         case Sliced():
             left: list[Dim] = list(dims)
             for taken in spec.ranges:

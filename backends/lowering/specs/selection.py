@@ -62,9 +62,15 @@ class TopK:
 
 @dataclass(frozen=True)
 class GatherElements:
-    """Values of the first operand by their places along an axis: the second operand, of the result's sizes."""
+    """Values of the first operand by their places along an axis: the second operand, of the result's sizes.
+
+    Attributes:
+        axis: see :class:`ArgExtreme`.
+        repeats: whether the second operand has one position along the axes behind it, for all of the result's.
+    """
 
     axis: int
+    repeats: bool = False
 
 
 @dataclass(frozen=True)

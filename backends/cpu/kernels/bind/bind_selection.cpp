@@ -45,8 +45,9 @@ void bind_selection(nb::module_& module) {
           "With `is_least`, of the k smallest. From planes; the result is (n, k, h, w), in integers.");
 
   nb::class_<GatherElements, Op>(module, "GatherElements", "Channels of each row, or pixel, by indices of its own.")
-      .def(nb::init<std::int64_t>(), "count"_a,
-           "The second operand is (n, count, h, w), in integers; operand and result are in planes.");
+      .def(nb::init<std::int64_t, bool>(), "count"_a, "has_index_for_all"_a = false,
+           "The second operand is (n, count, h, w), in integers, or (n, count, 1, 1) if pixels share their indices; "
+           "operand and result are in planes.");
 
   nb::class_<CastIntegers, Op>(module, "CastIntegers", "Integers as floats in planes.").def(nb::init<>());
 }

@@ -65,7 +65,7 @@ def take_elements(values: Values, index: int, step: Step, spec: GatherElements) 
     view, dims = values.view(step, 0), values.dims[step.output]
     operand = values.operand(step, 0, view, step.view, "planes")
     places = values.integers[operand_key(step, 1, values.integers)]
-    op = _kernels.GatherElements(dims[spec.axis])
+    op = _kernels.GatherElements(dims[spec.axis], spec.repeats)
     result = values.result_key(step.output, "planes")
     read = replace(operand, shape=_along(view.dims, spec.axis))
     made = values.compute(index, step, op, [read, places], (result, "planes"))

@@ -123,7 +123,8 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             return first[axis] >= spec.k
         case GatherElements(axis=axis):
             at = axis % len(first)
-            return others[0] == result and _without(first, at) == _without(result, at)
+            indices = (*result[: at + 1], *(1,) * (len(result) - at - 1)) if spec.repeats else result
+            return others[0] == indices and _without(first, at) == _without(result, at)
         case CachedAttention(is_parted=is_parted):
             tokens = 2 if is_parted else 1
             return all(len(own) == len(first) and own[0] == first[0] and own[tokens] == first[tokens] for own in others)

@@ -175,7 +175,7 @@ class Hostile(Sources):
             case "top":
                 op = self.kernels.TopK(self.rng.choice((1, 2, 3, self.size())), is_least=is_least)
             case "gather":
-                op = self.kernels.GatherElements(self.rng.choice((1, 3, self.size())))
+                op = self.kernels.GatherElements(self.rng.choice((1, 3, self.size())), self.rng.random() < 0.3)
             case _:
                 op = self.kernels.CastIntegers()
         return op, None

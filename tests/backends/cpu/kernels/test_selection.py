@@ -92,6 +92,10 @@ def test_values_are_taken_by_their_places() -> None:
     out = aligned(indices.size)
     op.run(_kernels.ThreadPool(2), x.shape, x.reshape(-1), out, indices.reshape(-1).view(np.float32))
     np.testing.assert_array_equal(out.reshape(indices.shape), np.take_along_axis(x, indices, axis=1))
+    same = np.ascontiguousarray(indices[..., :1, :1])
+    op_of_rows = _kernels.GatherElements(700, has_index_for_all=True)
+    op_of_rows.run(_kernels.ThreadPool(2), x.shape, x.reshape(-1), out, same.reshape(-1).view(np.float32))
+    np.testing.assert_array_equal(out.reshape(indices.shape), np.take_along_axis(x, same, axis=1))
     indices[1, 3, 1, 4] = 50
     with pytest.raises(ValueError, match="index 50 of an axis of 50 values"):
         op.run(_kernels.ThreadPool(2), x.shape, x.reshape(-1), out, indices.reshape(-1).view(np.float32))

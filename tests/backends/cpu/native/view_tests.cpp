@@ -131,7 +131,7 @@ void test_selection(Random& random, ThreadPool& pool, const KernelTable& kernels
   ArgExtreme(is_least, false, Layout::nchw, kernels).run(pool, shape, planes.data(), {}, first.data());
   ArgExtreme(is_least, false, Layout::nchw_n16, kernels).run(pool, shape, lanes.data(), {}, same.data());
   TopK(k, is_least, kernels).run(pool, shape, planes.data(), {}, ranked.data());
-  GatherElements(k).run(pool, shape, planes.data(), ranked.data(), values.data());
+  GatherElements(k, false).run(pool, shape, planes.data(), ranked.data(), values.data());
   for (std::int64_t i = 0; i < shape.n * pixels; ++i) {
     const std::int64_t image = i / pixels;
     const std::int64_t place = load_integer(first.data(), i);

@@ -158,12 +158,21 @@ def chosen_tokens(net: SparseNet) -> None:
     net.output(found)
 
 
+def chosen_queries(net: SparseNet) -> None:
+    """A detector's: tokens by the best of their classes, with all of their channels, for a decoder."""
+    x = tokens(net)
+    best = net.op("ReduceMax", net.dense(x, WIDTH, 3), integers(net, -1), keepdims=0)
+    _, found = net.op("TopK", best, integers(net, 4), outputs=2, axis=1)
+    tiled = net.op("Tile", net.op("Unsqueeze", found, integers(net, -1)), integers(net, 1, 1, WIDTH))
+    net.output(net.dense(net.op("GatherElements", x, tiled, axis=1), WIDTH, 4))
+
+
 NETS: dict[str, Callable[[SparseNet], None]] = {
     make.__name__.replace("_", " "): make
     for make in (
         classes_of_pixels, last_classes_of_pixels, rows_of_images, images_of_the_batch, classes_of_tokens,
         tokens_of_channels, classes, first_classes, smallest, first_channels, first_columns, first_tokens, values_alone,
-        places_alone, other_sizes, chosen_by_others, chosen_tokens,
+        places_alone, other_sizes, chosen_by_others, chosen_tokens, chosen_queries,
     )
 }  # fmt: skip
 
