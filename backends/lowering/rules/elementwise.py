@@ -1,8 +1,7 @@
-"""Activations, arithmetic of two tensors of one shape, and with constants per channel."""
+"""Arithmetic of two tensors, and with constants per channel."""
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
@@ -11,47 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.dims import Dims
-from sift_onnx.backends.lowering.matching.softplus import guarded_softplus
 from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import (
-    RELU,
-    Activation,
-    ChannelCombine,
-    ChannelScale,
-    Elementwise,
-    Reshaped,
-    UnaryFunction,
-)
+from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise
 
-__all__ = [
-    "activation",
-    "arithmetic",
-    "biased_gelu",
-    "bounded",
-    "function",
-    "negate",
-    "parametric_relu",
-    "power",
-    "selection",
-]
+__all__ = ["arithmetic", "biased_gelu", "negate", "parametric_relu"]
 
-# ONNX's defaults of alpha and gamma.
-_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 # A few bytes can declare more; a vector of a value per channel is made.
 _CHANNELS = 1 << 24
 
 _KINDS: dict[str, Literal["add", "subtract", "multiply"]] = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
-
-_FUNCTIONS: dict[str, UnaryFunction] = {
-    "Sqrt": "square_root", "Reciprocal": "reciprocal", "Exp": "exponential", "Softplus": "softplus",
-}  # fmt: skip
-
-
-def activation(node: NodeView) -> Step:
-    """An activation on its own; operators before it take it in."""
-    view = node.operand(0)
-    return node.step(Elementwise("first", _activation_of(node)), view)
 
 
 def biased_gelu(node: NodeView) -> Step:
@@ -84,43 +52,6 @@ def parametric_relu(node: NodeView) -> Step:
     return node.step(ChannelScale(one, zero, ("leaky", 0.0, 0.0), slopes), view)
 
 
-def power(node: NodeView) -> Step:
-    """Pow with an exponent of two, as after a ReLU, or of a half."""
-    exponent = node.known_values(1)
-    number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else 0.0
-    if number == 0.5:
-        return node.step(Elementwise("square_root"), node.operand(0))
-    if number != 2:
-        raise NotLowered("the kernels have squares and square roots, and no other power")
-    return node.step(Elementwise("multiply"), node.operand(0), operands=(0, 0))
-
-
-def bounded(node: NodeView) -> Step:
-    """Max and Min of an activation and a number."""
-    values = [node.known_values(position) for position in range(len(node.proto.input))]
-    bound = next((own for own in values if own is not None), None)
-    if len(values) != 2 or bound is None or bound.size != 1:
-        raise NotLowered("the kernels compare activations with a number")
-    activation = int(values[0] is not None)
-    if bound.ndim > len(node.dims(activation)):
-        raise NotLowered("its result has more axes")
-    number = float(bound.reshape(-1)[0])
-    ends = (number, math.inf) if node.op == "Max" else (-math.inf, number)
-    return node.step(Elementwise("first", ("clip", *ends)), node.operand(activation), operands=(activation,))
-
-
-def function(node: NodeView) -> Step:
-    """Sqrt, Reciprocal, Exp and Softplus."""
-    return node.step(Elementwise(_FUNCTIONS[node.op]), node.operand(0))
-
-
-def selection(node: NodeView) -> Step:
-    """Where that selects between a softplus and the same value."""
-    if guarded_softplus(node.graph, node.index) is None:
-        raise NotLowered("the kernels select between a softplus and its operand, and nothing else")
-    return node.step(Reshaped(), node.operand(2), operands=(2,))
-
-
 def negate(node: NodeView) -> Step:
     """Neg, channel by channel."""
     return _negative(node, 0, node.operand(0))
@@ -132,44 +63,6 @@ def _negative(node: NodeView, position: int, view: View) -> Step:
         raise NotLowered("the number of channels is unknown")
     spec = ChannelScale(np.full(channels, -1, np.float32), np.zeros(channels, np.float32))
     return node.step(spec, view, operands=(position,))
-
-
-def _activation_of(node: NodeView) -> Activation:
-    match node.op:
-        case "Relu":
-            return RELU
-        case "Clip":
-            return ("clip", _bound(node, 1, "min", -math.inf), _bound(node, 2, "max", math.inf))
-        case "LeakyRelu":
-            return ("leaky", float(node.attribute("alpha", 0.01)), 0.0)
-        case "HardSigmoid":
-            return ("hard_sigmoid", float(node.attribute("alpha", 0.2)), float(node.attribute("beta", 0.5)))
-        case "HardSwish":
-            return ("hard_swish", 0.0, 0.0)
-        case "Gelu" if node.attribute("approximate", "none") == "tanh":
-            return ("gelu_tanh", 0.0, 0.0)
-        case "Gelu":
-            return ("gelu", 0.0, 0.0)
-        case "Mish":
-            return ("mish", 0.0, 0.0)
-        case "Elu":
-            return ("elu", float(node.attribute("alpha", 1.0)), 1.0)
-        case "Selu":
-            return ("elu", float(node.attribute("alpha", _SELU[0])), float(node.attribute("gamma", _SELU[1])))
-        case "Abs":
-            return ("leaky", -1.0, 0.0)
-        case "Sigmoid" | "Tanh":
-            return (node.op.lower(), 0.0, 0.0)
-    raise NotLowered(f"no kernel for {node.op} with approximate={node.attribute('approximate')!r}")
-
-
-def _bound(node: NodeView, position: int, attribute: str, default: float) -> float:
-    if not node.input(position):
-        return float(node.attribute(attribute, default))
-    value = node.array(position)
-    if value is None or value.size != 1:
-        raise NotLowered(f"its {attribute} is no constant")
-    return float(value.reshape(-1)[0])
 
 
 def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
