@@ -35,8 +35,8 @@ def placements_of(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placem
     group_of: dict[int, NodeGroup] = {}
     for group in groups:
         for index in group.nodes:
-            # Of the steps for one node, its recurrence says more than views of its result.
-            if index not in group_of or not _is_recurrent(group_of[index]):
+            # Of the steps for one node, its layer says more than views of its operand and its result.
+            if index not in group_of or not _has_weights(group_of[index]):
                 group_of[index] = group
     return tuple(
         _without(node) if index is None else _placement(node, group_of.get(index)) for node, index in graph.origin
@@ -58,8 +58,9 @@ def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
     return Placement(node_name(node), node.op_type, place, reason)
 
 
-def _is_recurrent(group: NodeGroup) -> bool:
-    return group.step is not None and isinstance(group.step.spec, Recurrent)
+def _has_weights(group: NodeGroup) -> bool:
+    layers = (Conv, Depthwise, Matmul, QuantizedMatmul, Recurrent)
+    return group.step is not None and isinstance(group.step.spec, layers)
 
 
 def _kernel_reason(spec: Spec) -> str:

@@ -23,7 +23,7 @@ from sift_onnx.backends.lowering.graph import is_standard_op
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View, check_type, dims_of
 from sift_onnx.backends.lowering.specs import Joined, Reshaped, result_dims
 
-__all__ = ["APART", "TOGETHER", "FlatImages", "is_flat", "on_images", "steps_on_images"]
+__all__ = ["APART", "TOGETHER", "FlatImages", "is_flat", "joined_channels", "on_images", "steps_on_images"]
 
 _IMAGE = " as an image"
 # Axes of an image of height one, from those of [n, c, l], and the other way round.
@@ -37,11 +37,12 @@ _RESIZES = ("Resize", "Upsample")
 # What needs images, and what can be done to rows as well, and is done to images where operands are some already.
 _OF_IMAGES = frozenset({
     "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GroupNormalization", "InstanceNormalization",
-    "MaxPool", "Resize", "Upsample",
+    "MaxPool", "QLinearAveragePool", "QLinearConv", "QLinearGlobalAveragePool", "Resize", "Upsample",
 })  # fmt: skip
 _OF_EITHER = frozenset({
     "Abs", "Add", "Clip", "DequantizeLinear", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Max", "Min",
-    "Mish", "Mul", "PRelu", "QuantizeLinear", "Relu", "Selu", "Sigmoid", "Sub", "Tanh",
+    "Mish", "Mul", "PRelu", "QLinearAdd", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QuantizeLinear", "Relu",
+    "Selu", "Sigmoid", "Sub", "Tanh",
 })  # fmt: skip
 
 
@@ -112,6 +113,7 @@ class FlatImages(NodeView):
 
     def bytes_view(self, name: str, view: View | None = None) -> View:
         """As :meth:`operand`, of a quantized tensor."""
+        self.check_activation(name)
         return self.operand(0, view)
 
     def check_activation(self, name: str) -> None:
@@ -133,7 +135,7 @@ def _with_height(values: Sequence[Any]) -> tuple[Any, ...]:
 
 def _types_of(node: NodeView, name: str) -> tuple[DType, ...]:
     """What a value that a node reads may be."""
-    is_quantized = node.op == "DequantizeLinear" or name not in node.proto.input
+    is_quantized = node.op == "DequantizeLinear" or node.op.startswith("QLinear") or name not in node.proto.input
     return QUANTIZED if is_quantized else node.types
 
 
@@ -207,7 +209,7 @@ def steps_on_images(node: NodeView, rule: Any, read: str = "") -> tuple[Step, ..
         before.append(Step(spec, (name,), image, own, "image", (node.index,), dtype=dtype, result_dtype=dtype))
     known = ChainMap(dims, dict(node.known_dims))
     seen = FlatImages(node.graph, node.index, ChainMap(views, dict(node.views)), known, read=read)
-    made = joined_channels(seen) if node.op == "Concat" else rule(seen)
+    made = rule(seen)
     steps = made if isinstance(made, tuple) else (made,)
     if any(name in node.graph.constants for step in steps for name in step.inputs):
         raise NotLowered("a stored tensor of three axes is no image")

@@ -25,7 +25,7 @@ from sift_onnx.backends.lowering.rules import (
     selection,
     slicing,
 )
-from sift_onnx.backends.lowering.rules.flat_images import is_flat, steps_on_images
+from sift_onnx.backends.lowering.rules.flat_images import is_flat, joined_channels, steps_on_images
 from sift_onnx.backends.lowering.rules.quantized_layers import (
     convolution_of_bytes,
     dequantized_layer,
@@ -156,18 +156,18 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
 def _on_images(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:
     """The steps of a node on images of one axis."""
     found = dequantized_operand(node)
-    if found is None:
-        return steps_on_images(node, rule)
-    operand, x = found
-    return steps_on_images(node, lambda seen: convolution_of_bytes(seen, seen.input(0), x), operand)
+    if found is not None:
+        operand, x = found
+        return steps_on_images(node, lambda seen: convolution_of_bytes(seen, seen.input(0), x), operand)
+    rule = joined_channels if node.op == "Concat" else rule
+    if _moves_bytes(node):
+        return steps_on_images(replace(node, types=QUANTIZED), lambda seen: _of_bytes(seen, rule))
+    return steps_on_images(node, rule)
 
 
 def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:
     """The steps of a node that moves quantized values; none for another node."""
-    if node.op not in _OF_BYTES or not is_standard(node.proto.domain) or not node.proto.input:
-        return ()
-    kind = node.graph.elem_type(node.input(0))
-    if all(kind != dtype.onnx_type for dtype in QUANTIZED):
+    if not _moves_bytes(node):
         return ()
     of_bytes = _WITH_BYTES.get(node.op)
     made = rule(replace(node, types=QUANTIZED)) if of_bytes is None else of_bytes(node)
@@ -175,6 +175,13 @@ def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]
     if any(isinstance(step.spec, LinearResize) for step in steps):
         raise NotLowered("no kernel interpolates bytes")
     return tuple(replace(step, dtype=DType.UINT8, result_dtype=DType.UINT8) for step in steps)
+
+
+def _moves_bytes(node: NodeView) -> bool:
+    if node.op not in _OF_BYTES or not is_standard(node.proto.domain) or not node.proto.input:
+        return False
+    kind = node.graph.elem_type(node.proto.input[0])
+    return any(kind == dtype.onnx_type for dtype in QUANTIZED)
 
 
 def _of_integers(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:

@@ -185,7 +185,7 @@ def padded_bytes(node: NodeView) -> Step:
 
 def _shift_of(node: NodeView) -> int:
     """What the kernels' bytes are above those of the operand."""
-    return -int(np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(node.graph.elem_type(node.input(0)))).min)
+    return -int(np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(node.graph.elem_type(node.proto.input[0]))).min)
 
 
 def quantized_activation(node: NodeView) -> Step:

@@ -71,7 +71,7 @@ def test_static_quantization(net: str, spelling: str) -> None:
     assert len(borders) == 2
 
 
-@pytest.mark.parametrize("spelling", ["qdq", "qdq of int8"])
+@pytest.mark.parametrize("spelling", ["qdq", "qdq of int8", "qoperator"])
 def test_convolutions_of_one_axis(spelling: str) -> None:
     program = assert_same(static("steps", spelling), batches=(1, 17))
     (part,) = program.parts
@@ -80,6 +80,9 @@ def test_convolutions_of_one_axis(spelling: str) -> None:
     assert len(layers) == 4
     # Between them are bytes.
     assert all(spec.y is not None for spec in layers)
+    why = [placement.reason for placement in program.placements if placement.op in ("Conv", "QLinearConv")]
+    assert len(why) == 4
+    assert all("int8" in reason for reason in why)
 
 
 @pytest.mark.parametrize("spelling", ["qdq", "qdq per channel"])

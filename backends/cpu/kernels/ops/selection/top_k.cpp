@@ -12,8 +12,8 @@
 namespace sift::cpu {
 namespace {
 
-// Candidates that are collected besides the best k before the best are chosen again.
-constexpr std::int64_t kLeastCandidates = 32;
+// Of so few, each candidate is put in its place at once.
+constexpr std::int64_t kMostInserted = 32;
 
 // A number that is larger for a value that ranks higher: the order of its bits is made that of floats, and places
 // behind it are inverted, so that a lower one ranks higher among equal values.
@@ -43,25 +43,57 @@ Shape TopK::output_shape(const Shape& in) const {
   return {in.n, k_, in.h, in.w};
 }
 
-// Leaves the ranks of the best k in `ranks`, in order. A value beyond the k-th best so far is a candidate. When there
-// are as many candidates as the best, the best are chosen among both: a row takes time in proportion to its length.
+// Leaves the ranks of the best k in `ranks`, in order. Only values beyond the k-th best so far are looked at.
 void TopK::select(const float* row, std::int64_t count, std::vector<std::uint64_t>& ranks) const {
-  const std::int64_t room = std::min(count, k_ + std::max(k_, kLeastCandidates));
+  ranks.clear();
+  if (k_ <= kMostInserted) {
+    insert(row, count, ranks);
+  } else {
+    collect(row, count, ranks);
+  }
+}
+
+// The first place from `place` on whose value is beyond the last of `ranks`; `count` if there is none.
+std::int64_t TopK::next(const float* row, std::int64_t place, std::int64_t count, std::uint64_t last) const {
+  const float bound = row[place_of(last)];
+  if (bound == bound) return place + kernels_.next_beyond(row + place, count - place, bound, is_least_);
+  if (!is_least_) return count;  // nothing is beyond NaN
+  while (place < count && row[place] != row[place]) ++place;
+  return place;
+}
+
+// Keeps the ranks in order.
+void TopK::insert(const float* row, std::int64_t count, std::vector<std::uint64_t>& ranks) const {
+  for (std::int64_t place = 0; place < count; ++place) {
+    if (static_cast<std::int64_t>(ranks.size()) < k_) {
+      ranks.emplace_back();
+    } else {
+      place = next(row, place, count, ranks.back());
+      if (place == count) return;
+    }
+    const std::uint64_t rank = rank_of(row[place], place, is_least_);
+    std::size_t at = ranks.size() - 1;
+    for (; at > 0 && ranks[at - 1] < rank; --at) ranks[at] = ranks[at - 1];
+    ranks[at] = rank;
+  }
+}
+
+// Collects as many candidates as there are best ones, and then chooses the best among both: a row takes time in
+// proportion to its length.
+void TopK::collect(const float* row, std::int64_t count, std::vector<std::uint64_t>& ranks) const {
+  const std::int64_t room = std::min(count, 2 * k_);
   const auto add = [&](std::int64_t place) { ranks.push_back(rank_of(row[place], place, is_least_)); };
   const auto choose = [&] {
     std::nth_element(ranks.begin(), ranks.begin() + (k_ - 1), ranks.end(), std::greater<>());
     ranks.resize(static_cast<std::size_t>(k_));
   };
-  ranks.clear();
   std::int64_t place = 0;
   while (place < room) add(place++);
   while (place < count) {
     choose();
-    const float bound = row[place_of(ranks.back())];
-    const bool is_nan = bound != bound;
-    if (is_nan && !is_least_) break;  // nothing is beyond it
+    const std::uint64_t last = ranks.back();
     while (place < count && static_cast<std::int64_t>(ranks.size()) < room) {
-      if (!is_nan) place += kernels_.next_beyond(row + place, count - place, bound, is_least_);
+      place = next(row, place, count, last);
       if (place < count) add(place++);
     }
   }

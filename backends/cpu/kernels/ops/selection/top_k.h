@@ -27,6 +27,9 @@ class TopK final : public Op {
 
  private:
   void select(const float* row, std::int64_t count, std::vector<std::uint64_t>& ranks) const;
+  std::int64_t next(const float* row, std::int64_t place, std::int64_t count, std::uint64_t last) const;
+  void insert(const float* row, std::int64_t count, std::vector<std::uint64_t>& ranks) const;
+  void collect(const float* row, std::int64_t count, std::vector<std::uint64_t>& ranks) const;
 
   std::int64_t k_;
   bool is_least_;
