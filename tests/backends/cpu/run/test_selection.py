@@ -289,6 +289,16 @@ def test_places_of_what_onnxruntime_makes_are_found_there() -> None:
     assert reasons(CpuProgram(net.model(), ONE_THREAD))["top"] == "it is between nodes of onnxruntime"
 
 
+def test_integers_of_onnxruntime_are_read() -> None:
+    net = ExactNet()
+    x = tokens(net)
+    found = net.op("ArgMax", net.op("Erf", x), axis=-1, name="elsewhere")
+    numbers = net.op("Cast", found, to=FLOAT, name="cast")
+    net.output(net.dense(net.op("Mul", x, numbers), WIDTH, 3))
+    where = places(assert_exact(net))
+    assert (where["elsewhere"], where["cast"]) == ("onnxruntime", "kernels")
+
+
 def test_reasons_name_what_is_not_known() -> None:
     net = ExactNet()
     x = rows(net)
