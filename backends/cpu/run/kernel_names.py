@@ -18,6 +18,7 @@ from sift_onnx.backends.lowering.specs import (
     Conv,
     Elementwise,
     GatherElements,
+    GatherRows,
     LinearLayer,
     LinearResize,
     Matmul,
@@ -34,7 +35,16 @@ from sift_onnx.backends.lowering.specs.decoding import CachedAttention
 __all__ = ["active_flops", "kernel_name"]
 
 # Specs whose operators are made for a size, by the schedule.
-_WITHOUT_OPERATOR = (Attention, BatchedMatmul, CachedAttention, Elementwise, GatherElements, LinearResize, PixelCopy)
+_WITHOUT_OPERATOR = (
+    Attention,
+    BatchedMatmul,
+    CachedAttention,
+    Elementwise,
+    GatherElements,
+    GatherRows,
+    LinearResize,
+    PixelCopy,
+)
 
 
 def active_flops(spec: Spec, shape: Shape) -> float:

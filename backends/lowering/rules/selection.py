@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import is_standard_op
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import ArgExtreme, CastIntegers, GatherElements, TopK
+from sift_onnx.backends.lowering.specs import ArgExtreme, CastIntegers, GatherElements, GatherRows, TopK
 
-__all__ = ["arg_extreme", "cast_integers", "gather_elements", "makes_integers", "top_k"]
+__all__ = ["arg_extreme", "cast_integers", "gather_elements", "gather_rows", "makes_integers", "top_k"]
 
 
 def arg_extreme(node: NodeView) -> Step:
@@ -77,6 +79,16 @@ def _before_repeating(node: NodeView, axis: int) -> str:
     is_tile = graph.nodes[producer].op_type == "Tile"
     stay = [size == 1 or (not is_tile and size == own) for size, own in zip(target, dims, strict=True)][:behind]
     return name if all(stay) and target[behind:] == values[behind:] else ""
+
+
+def gather_rows(node: NodeView) -> Step:
+    """Gather of rows of a constant table by integers that are made in the kernels."""
+    table = node.constant(0)
+    if table is None or np.dtype(table.dtype) != np.float32 or len(table.shape) != 2 or node.attribute("axis", 0):
+        raise NotLowered("it gathers by integers of a kernel what are no rows of a constant matrix")
+    view = node.views[node.input(1)]
+    step = node.step(GatherRows(int(table.shape[1])), view, "rows", operands=(1, 0))
+    return replace(step, dtype=DType.INT64)
 
 
 def cast_integers(node: NodeView) -> Step:

@@ -8,8 +8,18 @@ from itertools import pairwise
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.resampling import Padding, Slicing
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
+from sift_onnx.backends.lowering.rules.selection import gather_rows, makes_integers
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import Channels, PixelCopy, Range, Reshaped, Sliced, result_dims
+from sift_onnx.backends.lowering.specs import (
+    Channels,
+    PixelCopy,
+    Range,
+    Reshaped,
+    Sliced,
+    Spec,
+    Transposed,
+    result_dims,
+)
 
 __all__ = ["gather", "slice_", "split"]
 
@@ -65,9 +75,12 @@ def slice_(node: NodeView) -> Step:
 def gather(node: NodeView) -> Step | tuple[Step, ...]:
     """Gather of one position, whose axis is dropped, of positions one after the other, or of channels in any order.
 
-    Windows are gathered by places of several axes. GatherND is the same, where its places are along the first axis.
+    Windows are gathered by places of several axes, and rows of a table by integers of a kernel. GatherND is the same,
+    where its places are along the first axis.
     """
     places = node.array(1)
+    if places is None and makes_integers(node, 1) and node.op == "Gather":
+        return gather_rows(node)
     if places is None:
         raise NotLowered(f"the places that it gathers are {node.why_not_constant(1)}")
     dims = node.dims(0)
@@ -86,7 +99,7 @@ def gather(node: NodeView) -> Step | tuple[Step, ...]:
     if places.ndim > 1:
         return _windows(node, axis, listed, places.shape)
     if any(b != a + 1 for a, b in pairwise(listed)):
-        return _channels(node, axis, listed)
+        return _channels(node, axis, listed) if axis == _channel_axis(node, axis) else _positions(node, axis, listed)
     first, end = listed[0], listed[-1] + 1
     taken = _range(dims, axis, slice(first, end or _OPEN_END, 1))
     return moved(node, Sliced((taken,), drops=places.ndim == 0), node.output)
@@ -115,15 +128,43 @@ def _are_pixels(node: NodeView, dims: Dims, axes: set[int]) -> bool:
 def _channels(node: NodeView, axis: int, taken: list[int]) -> Step:
     """Channels of images, or columns of matrices, in any order."""
     dims = node.dims(0)
-    view: View = node.operand(0, node.views.get(node.input(0)) or ("image" if len(dims) == 4 and axis == 1 else "rows"))
-    if axis != (1 if view == "image" else len(dims) - 1):
+    if axis != _channel_axis(node, axis):
         raise NotLowered(f"in an order of its own along axis {axis}; the kernels have that along channels only")
-    size = dims[axis]
+    view, size = node.operand(0, _view_of_channels(node, axis)), dims[axis]
     if not isinstance(size, int) or not taken:
         raise NotLowered("the number of channels is unknown, or none is taken")
     if max(size, len(taken)) > _MOST_CHANNELS:
         raise NotLowered(f"{size} channels are more than kernels are made for")
     return node.step(Channels(tuple(taken), axis), view)
+
+
+def _view_of_channels(node: NodeView, axis: int) -> View:
+    """How an operand is read of which channels along ``axis`` are taken, if that is their axis."""
+    return node.views.get(node.input(0)) or ("image" if len(node.dims(0)) == 4 and axis == 1 else "rows")
+
+
+def _channel_axis(node: NodeView, axis: int) -> int:
+    return 1 if _view_of_channels(node, axis) == "image" else len(node.dims(0)) - 1
+
+
+def _positions(node: NodeView, axis: int, taken: list[int]) -> tuple[Step, ...]:
+    """Positions in any order along an axis that is turned to be that of channels, and back."""
+    dims = node.dims(0)
+    view, rank, size = node.operand(0), len(dims), dims[axis]
+    if not isinstance(size, int) or max(size, len(taken)) > _MOST_CHANNELS:
+        raise NotLowered("the number of positions is unknown, or too large")
+    order = (*(i for i in range(rank) if i != axis), axis)
+    back = tuple(order.index(i) for i in range(rank))
+    result = (*dims[:axis], len(taken), *dims[axis + 1 :])
+    names = [node.input(0), node.between("turned"), node.between("gathered"), node.output]
+    specs: list[tuple[Spec, View, View]] = [
+        (Transposed(order), view, "rows"),
+        (Channels(tuple(taken), rank - 1), "rows", "rows"),
+        (Transposed(back), "rows", view_of_result(node, node.output, result)),
+    ]
+    return tuple(
+        Step(spec, (names[i],), names[i + 1], read, made, (node.index,)) for i, (spec, read, made) in enumerate(specs)
+    )
 
 
 def _is_all(dims: Dims, axis: int, part: slice) -> bool:

@@ -28,6 +28,7 @@ from sift_onnx.backends.lowering.specs.selection import (
     ArgExtreme,
     CastIntegers,
     GatherElements,
+    GatherRows,
     ReduceExtreme,
     TopK,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "DynamicQuantize",
     "Elementwise",
     "GatherElements",
+    "GatherRows",
     "Geometry",
     "GlobalPool",
     "GroupNormalization",

@@ -29,6 +29,7 @@ from sift_onnx.backends.lowering.specs.selection import (
     ArgExtreme,
     CastIntegers,
     GatherElements,
+    GatherRows,
     ReduceExtreme,
     TopK,
     dims_of_extreme,
@@ -62,6 +63,7 @@ Spec = (
     | ReduceExtreme
     | TopK
     | GatherElements
+    | GatherRows
     | CastIntegers
     | Moving
     | Quantize
@@ -136,6 +138,8 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return tuple(spec.k if place == axis % len(dims) else size for place, size in enumerate(dims))
         case GatherElements(axis=axis) if second is not None:
             return tuple(second[i] if i == axis % len(dims) else size for i, size in enumerate(dims))
+        case GatherRows():
+            return (*dims, spec.columns)
         case Sliced():
             left: list[Dim] = list(dims)
             for taken in spec.ranges:

@@ -8,7 +8,7 @@ from typing import Literal
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.specs.windows import Pair
 
-__all__ = ["ArgExtreme", "CastIntegers", "GatherElements", "ReduceExtreme", "TopK", "dims_of_extreme"]
+__all__ = ["ArgExtreme", "CastIntegers", "GatherElements", "GatherRows", "ReduceExtreme", "TopK", "dims_of_extreme"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,17 @@ class GatherElements:
 
     axis: int
     repeats: bool = False
+
+
+@dataclass(frozen=True)
+class GatherRows:
+    """Rows of a constant table, the second operand, by their places, as a codebook's vectors.
+
+    Attributes:
+        columns: of the table.
+    """
+
+    columns: int
 
 
 @dataclass(frozen=True)

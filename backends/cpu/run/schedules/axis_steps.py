@@ -19,7 +19,14 @@ from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import ArgExtreme, GatherElements, ReduceExtreme, Reshaped, TopK
+from sift_onnx.backends.lowering.specs import (
+    ArgExtreme,
+    GatherElements,
+    GatherRows,
+    ReduceExtreme,
+    Reshaped,
+    TopK,
+)
 
 __all__ = ["deliver_integers", "find_places", "normalize_along", "read_integers", "reduce_extreme", "take_elements"]
 
@@ -73,13 +80,19 @@ def take_elements(values: Values, index: int, step: Step, spec: GatherElements) 
 
 
 def read_integers(values: Values, index: int, step: Step) -> None:
-    """Integers under other sizes, or as floats."""
+    """Integers under other sizes, as floats, or rows of a table that they are the places of."""
     places = values.integers[operand_key(step, 0, values.integers)]
     if isinstance(step.spec, Reshaped):
         values.integers[step.output] = places
         return
-    op = values.op_of(index, "integers")
-    made = values.compute(index, step, op, [places], (values.result_key(step.output, "planes"), "planes"))
+    operands, op = [places], None
+    if isinstance(step.spec, GatherRows):
+        table = values.operand(step, 1, values.view(step, 1), "rows", "planes")
+        rows, columns = table.shape[:2]
+        operands = [replace(table, shape=(1, rows, columns, 1)), places]
+        op = _kernels.GatherElements(math.prod(places.shape), has_index_for_all=True)
+    result = (values.result_key(step.output, "planes"), "planes")
+    made = values.compute(index, step, op or values.op_of(index, "integers"), operands, result)
     values.views[step.output] = PlacedView.of(made, values.dims[step.output])
 
 

@@ -21,6 +21,7 @@ from sift_onnx.backends.lowering.specs import (
     Channels,
     Elementwise,
     GatherElements,
+    GatherRows,
     GlobalPool,
     Joined,
     LinearResize,
@@ -125,6 +126,8 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             at = axis % len(first)
             indices = (*result[: at + 1], *(1,) * (len(result) - at - 1)) if spec.repeats else result
             return others[0] == indices and _without(first, at) == _without(result, at)
+        case GatherRows():
+            return True
         case CachedAttention(is_parted=is_parted):
             tokens = 2 if is_parted else 1
             return all(len(own) == len(first) and own[0] == first[0] and own[tokens] == first[tokens] for own in others)
@@ -190,7 +193,7 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
 
 def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     """Whether each of ``count`` images or rows of the result is made of the same one of the operands."""
-    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, Recurrent)):
+    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, GatherRows, Recurrent)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False

@@ -111,6 +111,12 @@ def windows_of_a_series(net: SparseNet) -> str:
     return net.dense(net.op("Gather", x, places, axis=2), 4, 3)
 
 
+def tokens_in_any_order(net: SparseNet) -> str:
+    x = net.op("Gather", tokens(net), integers(net, 0, 5, 5, 2, -1), axis=1)
+    first = net.op("Transpose", x, perm=[1, 0, 2])
+    return net.dense(net.op("GatherND", first, net.constant([[3], [0], [3]], dtype=np.int64)), WIDTH, 3)
+
+
 def softplus_of_torch(net: SparseNet) -> str:
     """By itself, and within Mish."""
     x = images(net)
@@ -155,7 +161,7 @@ NETS: dict[str, Callable[[SparseNet], str]] = {
         attention_pooling, softmax_of_tokens, softmax_of_rows, softmax_of_the_batch, largest_tokens, largest_channels,
         largest_rows, largest_columns, largest_of_several_axes, largest_of_the_batch, deviations, roots_of_images,
         normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position,
-        functions, softplus_of_torch, windows_of_a_series,
+        functions, softplus_of_torch, windows_of_a_series, tokens_in_any_order,
     )
 }  # fmt: skip
 

@@ -167,12 +167,24 @@ def chosen_queries(net: SparseNet) -> None:
     net.output(net.dense(net.op("GatherElements", x, tiled, axis=1), WIDTH, 4))
 
 
+def nearest_codes(net: SparseNet) -> None:
+    """Vector quantization: the vector of a codebook that is nearest to each token."""
+    x = tokens(net)
+    codes = np.random.default_rng(1).integers(-2, 3, (12, WIDTH)).astype(np.float32)
+    squares = net.constant((codes**2).sum(1))
+    distances = net.op("Sub", squares, net.op("MatMul", x, net.constant(2 * codes.T)))
+    found = net.op("ArgMin", distances, axis=-1, keepdims=0)
+    nearest = net.op("Gather", net.constant(codes), found)
+    net.output(found)
+    net.output(net.dense(net.op("Add", x, net.op("Sub", nearest, x)), WIDTH, 4))
+
+
 NETS: dict[str, Callable[[SparseNet], None]] = {
     make.__name__.replace("_", " "): make
     for make in (
         classes_of_pixels, last_classes_of_pixels, rows_of_images, images_of_the_batch, classes_of_tokens,
         tokens_of_channels, classes, first_classes, smallest, first_channels, first_columns, first_tokens, values_alone,
-        places_alone, other_sizes, chosen_by_others, chosen_tokens, chosen_queries,
+        places_alone, other_sizes, chosen_by_others, chosen_tokens, chosen_queries, nearest_codes,
     )
 }  # fmt: skip
 
@@ -271,8 +283,8 @@ def test_other_readers_of_integers_are_in_onnxruntime() -> None:
     net = ExactNet()
     x = tokens(net)
     _, found = net.op("TopK", x, integers(net, 2), outputs=2, name="top")
-    table = net.constant(np.arange(2 * WIDTH, dtype=np.float32).reshape(WIDTH, 2))
-    net.output(net.dense(net.op("Gather", table, found, name="looked up"), 2, 3, name="after"))
+    table = net.constant(np.arange(2 * WIDTH, dtype=np.float32).reshape(2, WIDTH))
+    net.output(net.dense(net.op("Gather", table, found, axis=1, name="looked up"), 2, 3, name="after"))
     net.output(net.op("Cast", net.op("ArgMax", x, axis=-1, name="best"), to=onnx.TensorProto.INT32, name="cast"))
     program = assert_exact(net)
     where = places(program)
