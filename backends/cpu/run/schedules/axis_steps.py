@@ -91,8 +91,8 @@ def read_integers(values: Values, index: int, step: Step) -> None:
         rows, columns = table.shape[:2]
         operands = [replace(table, shape=(1, rows, columns, 1)), places]
         op = _kernels.GatherElements(math.prod(places.shape), has_index_for_all=True)
-    result = (values.result_key(step.output, "planes"), "planes")
-    made = values.compute(index, step, op or values.op_of(index, "integers"), operands, result)
+    op = op or values.op_of(index, "integers")
+    made = values.compute(index, step, op, operands, (values.result_key(step.output, "planes"), "planes"))
     values.views[step.output] = PlacedView.of(made, values.dims[step.output])
 
 
