@@ -8,6 +8,7 @@ Places are int64 in the model's order.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -35,9 +36,7 @@ def normalize_along(values: Values, index: int, step: Step, axis: int) -> None:
     """Softmax along an axis that is not that of channels."""
     view = values.view(step, 0)
     operand = replace(values.operand(step, 0, view, step.view, "planes"), shape=_along(view.dims, axis))
-    op, key = values.op_of(index, "planes"), values.result_key(step.output, "planes")
-    made = values.compute(index, step, op, [operand], (key, "planes"))
-    values.views[step.output] = PlacedView.of(made, values.dims[step.output])
+    _make_planes(values, index, step, values.op_of(index, "planes"), [operand])
 
 
 def reduce_extreme(values: Values, index: int, step: Step, spec: ReduceExtreme) -> None:
@@ -73,10 +72,7 @@ def take_elements(values: Values, index: int, step: Step, spec: GatherElements) 
     operand = values.operand(step, 0, view, step.view, "planes")
     places = values.integers[operand_key(step, 1, values.integers)]
     op = _kernels.GatherElements(dims[spec.axis], spec.repeats)
-    result = values.result_key(step.output, "planes")
-    read = replace(operand, shape=_along(view.dims, spec.axis))
-    made = values.compute(index, step, op, [read, places], (result, "planes"))
-    values.views[step.output] = PlacedView.of(made, dims)
+    _make_planes(values, index, step, op, [replace(operand, shape=_along(view.dims, spec.axis)), places])
 
 
 def read_integers(values: Values, index: int, step: Step) -> None:
@@ -84,14 +80,16 @@ def read_integers(values: Values, index: int, step: Step) -> None:
     places = values.integers[operand_key(step, 0, values.integers)]
     if isinstance(step.spec, Reshaped):
         values.integers[step.output] = places
-        return
-    operands, op = [places], None
-    if isinstance(step.spec, GatherRows):
+    elif isinstance(step.spec, GatherRows):
         table = values.operand(step, 1, values.view(step, 1), "rows", "planes")
         rows, columns = table.shape[:2]
-        operands = [replace(table, shape=(1, rows, columns, 1)), places]
         op = _kernels.GatherElements(math.prod(places.shape), has_index_for_all=True)
-    op = op or values.op_of(index, "integers")
+        _make_planes(values, index, step, op, [replace(table, shape=(1, rows, columns, 1)), places])
+    else:
+        _make_planes(values, index, step, values.op_of(index, "integers"), [places])
+
+
+def _make_planes(values: Values, index: int, step: Step, op: _kernels.Op, operands: Sequence[Stored]) -> None:
     made = values.compute(index, step, op, operands, (values.result_key(step.output, "planes"), "planes"))
     values.views[step.output] = PlacedView.of(made, values.dims[step.output])
 
