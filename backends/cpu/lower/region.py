@@ -18,6 +18,7 @@ from sift_onnx.backends.lowering.fusion import fuse
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.partition import Part
 from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs import Transposed
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
 from sift_onnx.operators.labels import node_name
 
@@ -84,6 +85,11 @@ class Region:
         return (*self.outputs, *(name for cache in self.caches for name in cache.written))
 
     @cached_property
+    def turns_volumes(self) -> bool:
+        """Whether frames of volumes change between images of their own and rows of one."""
+        return _turns_volumes(self.steps)
+
+    @cached_property
     def dtypes(self) -> Mapping[str, DType]:
         """Element types of what its steps read and make, by name; those of bytes are UINT8 within it."""
         read = {name: step.dtype_of(place) for step in self.steps for place, name in enumerate(step.inputs)}
@@ -104,6 +110,9 @@ def regions_of(graph: GraphView, part: Part) -> list[Region]:
     steps = fused_steps(part)
     if any(step.cache is not None for step in steps):
         return [_region(graph, steps, part.outputs)]
+    if _turns_volumes(steps):
+        # Between lanes of volumes and lanes of frames, each value would move to another vector.
+        return [_region(graph, steps, part.outputs, single=True)]
     count = count_of_large(steps, {name: graph.dims(name) or () for step in steps for name in step.inputs})
     early, late = steps[:count], steps[count:]
     if not early or not late:
@@ -112,6 +121,10 @@ def regions_of(graph: GraphView, part: Part) -> list[Region]:
     passed = tuple(step.output for step in early if step.output in read or step.output in part.outputs)
     outputs = tuple(name for name in part.outputs if name not in passed)
     return [_region(graph, early, passed, single=True), _region(graph, late, outputs)]
+
+
+def _turns_volumes(steps: Sequence[Step]) -> bool:
+    return any(isinstance(step.spec, Transposed) and step.is_extra for step in steps)
 
 
 def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], single: bool = False) -> Region:

@@ -85,7 +85,7 @@ class RegionProgram:
         }
         self._reads = tuple((name, region.constants.get(name)) for name, _ in region.inputs)
         self._operators = RegionOperators(self.region, weights, isa)
-        self._schedules = RegionSchedules(self.region, self._operators, isa)
+        self._schedules = RegionSchedules(self.region, self._operators, pool.threads, isa)
         self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
         self._has_pages = False
         self._lock = threading.Lock()

@@ -11,7 +11,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators
 from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
 from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resizable
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
@@ -25,6 +25,8 @@ __all__ = ["Prepared", "RegionSchedules"]
 
 # Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
+# Floats of a frame whose pixels fill vectors by themselves: frames in lanes would be turned for each kernel of frames.
+_LARGE_FRAME = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ class RegionSchedules:
     Not thread-safe, but for :meth:`latest`.
     """
 
-    def __init__(self, region: Region, operators: RegionOperators, isa: str) -> None:
-        self._region, self._operators, self._isa = region, operators, isa
+    def __init__(self, region: Region, operators: RegionOperators, threads: int, isa: str) -> None:
+        self._region, self._operators, self._threads, self._isa = region, operators, threads, isa
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
         self._moves_channels = moves_channels(region)
         self._is_uncut = _is_uncut(region)
@@ -110,7 +112,7 @@ class RegionSchedules:
             only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,
-            apart=self._moves_channels,
+            apart=self._moves_channels or region.turns_volumes,
         ):
             key = (slab.count, slab.layout)
             if key not in made:
@@ -152,7 +154,10 @@ class RegionSchedules:
         return sizes_of_values(self._region, own)
 
     def _schedule(self, dims: Mapping[str, Sizes], slab: Slab) -> Schedule:
-        def layout_of(count: int) -> Layout:
+        def layout_of(shape: Shape) -> Layout:
+            count, *image = shape
+            if self._region.turns_volumes and math.prod(image) >= _LARGE_FRAME:
+                return "planes"
             return slab.layout if count == slab.count else layout_of_rows(count)
 
         is_one_matrix = self._has_only_rows and slab.is_all and slab.layout == "images16"
@@ -160,7 +165,7 @@ class RegionSchedules:
             found = self._resizable.resized(dims)
             if found is not None:
                 return found
-        made = schedule(self._region, dims, layout_of, self._operators.op, self._isa)
+        made = schedule(self._region, dims, layout_of, self._operators.op, self._threads, self._isa)
         if is_one_matrix:
             self._resizable = resizable(self._region, dims, made, self._isa)
         return made
