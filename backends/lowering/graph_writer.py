@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.graphs.constants import new_constant
+from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["GraphWriter"]
 
@@ -41,15 +42,17 @@ class GraphWriter:
 
     def unique(self, name: str) -> str:
         """``name``, or one like it, for a value that the old graph does not have."""
-        while name in self._taken:
-            name += "'"
-        self._taken.add(name)
-        return name
+        own, number = name, 1
+        while own in self._taken:
+            number += 1
+            own = f"{name} {number}"
+        self._taken.add(own)
+        return own
 
-    def constant(self, values: npt.NDArray[np.generic], name: str) -> str:
+    def constant(self, values: npt.NDArray[Any] | SparseWeight, name: str) -> str:
         """Add a constant; its name, see :meth:`unique`."""
         name = self.unique(name)
-        self._constants[name] = gs.Constant(name, values)
+        self._constants[name] = new_constant(name, values)
         return name
 
     def copied(self, node: onnx.NodeProto) -> onnx.NodeProto:
@@ -62,7 +65,21 @@ class GraphWriter:
     def write(self, index: int, node: onnx.NodeProto) -> None:
         """Add the node that is in the place of the old one with this index."""
         self.place_next((index,))
+        self.append(node)
+
+    def append(self, node: onnx.NodeProto) -> None:
+        """Add a node that is in no other one's place."""
         self._nodes.append(node)
+
+    @property
+    def last(self) -> onnx.NodeProto:
+        """The node that was added last."""
+        return self._nodes[-1]
+
+    @property
+    def count(self) -> int:
+        """Nodes that have been added: the index of the next one."""
+        return len(self._nodes)
 
     def place_next(self, indices: Iterable[int]) -> None:
         """The next node to be added is in the place of the old ones with these indices."""
@@ -75,4 +92,4 @@ class GraphWriter:
     def add(self, op: str, inputs: Iterable[str], output: str, name: str = "", **attributes: Any) -> None:
         """Add a standard operator that is in no other node's place; its name says what it makes, if none is given."""
         name = name or f"{output}: {op}"
-        self._nodes.append(onnx.helper.make_node(op, [*inputs], [output], name=name, **attributes))
+        self.append(onnx.helper.make_node(op, [*inputs], [output], name=name, **attributes))
