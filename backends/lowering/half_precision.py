@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.graph_writer import GraphWriter
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.operators.domains import MICROSOFT, canonical_domain, is_standard
 
@@ -73,24 +73,24 @@ class _Rewriter:
 
     def __init__(self, graph: GraphView) -> None:
         self._graph = graph
-        self._nodes: list[onnx.NodeProto] = []
-        self._places: dict[int, int] = {}
-        self._constants: dict[str, gs.Constant] = {}
-        self._cast: set[str] = set()
-        # What stands for a value that was only cast.
-        self._renamed: dict[str, str] = {}
+        self._writer = GraphWriter(graph)
+        # What stands for a constant, as a matrix of a product and otherwise.
+        self._widened: dict[tuple[str, bool], str] = {}
 
     def rewritten(self) -> GraphView:
         """The graph in float32."""
+        renamed: set[str] = set()
         for node in self._graph.nodes:
             # What is cast for an output gets its name, as caches do in graphs of float32.
             if self._is_dropped(node) and node.output[0] in self._graph.outputs:
                 source = node.input[0]
-                if source in self._graph.producers and source not in {*self._graph.constants, *self._graph.outputs}:
-                    self._renamed.setdefault(source, node.output[0])
+                is_made = source in self._graph.producers
+                if is_made and source not in {*self._graph.constants, *self._graph.outputs, *renamed}:
+                    renamed.add(source)
+                    self._writer.rename(source, node.output[0])
         for index, node in enumerate(self._graph.nodes):
             self._write(index, node)
-        made = self._graph.with_nodes(self._nodes, self._places, self._constants)
+        made = self._writer.written()
         for info in (*made.proto.graph.input, *made.proto.graph.output, *made.proto.graph.value_info):
             if info.type.tensor_type.elem_type in _HALVES:
                 info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
@@ -99,42 +99,38 @@ class _Rewriter:
         return made
 
     def _write(self, index: int, node: onnx.NodeProto) -> None:
+        writer = self._writer
         output = node.output[0] if node.output else ""
         if output in self._graph.constants:
             # Who reads it gets what it holds.
-            self._places[index] = len(self._nodes)
-            self._nodes.append(node)
+            writer.write(index, node)
             return
         if is_standard_op(node, "Cast") and self._stays(node.input[0]):
-            self._places[index] = len(self._nodes)
-            self._nodes.append(_cast(node.input[0], output, node.name))
+            writer.write(index, _cast(node.input[0], output, node.name))
             return
         if self._is_dropped(node):
             source = self._read(node.input[0], is_matrix=False)
             if output not in self._graph.outputs:
-                self._renamed[output] = source
+                writer.rename(output, source)
             elif source != output:
-                self._places[index] = len(self._nodes)
-                self._nodes.append(onnx.helper.make_node("Identity", [source], [output], node.name))
+                writer.write(index, onnx.helper.make_node("Identity", [source], [output], node.name))
             return
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
+        copy = writer.copied(node)
         is_lookup = is_standard_op(node, "Gather") and self._stays(node.input[0])
         matrix = _PRODUCTS.get(node.op_type, -1) if is_standard(node.domain) else -1
         is_turned = is_standard_op(node, "Transpose") and output in self._graph.derived
         for place, name in enumerate(node.input):
             if name and not (is_lookup and place == 0):
                 copy.input[place] = self._read(name, is_matrix=place == matrix or is_turned)
-        for place, name in enumerate(node.output):
-            copy.output[place] = self._renamed.get(name, name)
+        copy.output[:] = [writer.current(name) for name in node.output]
         for attribute in copy.attribute:
             _widen(attribute)
-        self._places[index] = len(self._nodes)
-        self._nodes.append(copy)
         if is_lookup:
             output = copy.output[0]
             copy.output[0] = f"{output}:as stored"
-            self._nodes.append(_cast(copy.output[0], output, f"{node.name}:cast"))
+        writer.write(index, copy)
+        if is_lookup:
+            writer.add("Cast", [copy.output[0]], output, f"{node.name}:cast", to=onnx.TensorProto.FLOAT)
 
     def _is_dropped(self, node: onnx.NodeProto) -> bool:
         """Whether a node only casts from one of the types that become one to another."""
@@ -150,20 +146,24 @@ class _Rewriter:
 
     def _read(self, name: str, is_matrix: bool) -> str:
         """The name of what takes the place of an input."""
-        name = self._renamed.get(name, name)
+        name = self._writer.current(name)
         if name not in self._graph.constants or not _is_half(self._graph, name):
             return name
-        made = f"{name}:float32"
-        if is_matrix and self._stays(name):
-            if name not in self._cast:
-                self._cast.add(name)
-                self._nodes.append(_cast(name, made, made))
-            return made
-        made = f"{name}:as float32"
-        if made not in self._constants:
-            values = np.asarray(array_of(self._graph.constants[name]))
-            self._constants[made] = gs.Constant(made, np.ascontiguousarray(values.astype(np.float32)))
+        key = (name, is_matrix and self._stays(name))
+        if key not in self._widened:
+            self._widened[key] = self._cast_of(name) if key[1] else self._constant_of(name)
+        return self._widened[key]
+
+    def _cast_of(self, name: str) -> str:
+        """A Cast of a constant, which says what it is stored as."""
+        made = self._writer.unique(f"{name}:float32")
+        self._writer.add("Cast", [name], made, made, to=onnx.TensorProto.FLOAT)
         return made
+
+    def _constant_of(self, name: str) -> str:
+        """A constant of the same values in float32."""
+        values = np.asarray(array_of(self._graph.constants[name]))
+        return self._writer.constant(np.ascontiguousarray(values.astype(np.float32)), f"{name}:as float32")
 
 
 def _cast(source: str, result: str, name: str) -> onnx.NodeProto:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.graph_writer import GraphWriter
 from sift_onnx.backends.lowering.matching.dequantizings import Dequantizing, find_dequantizings
 from sift_onnx.backends.lowering.matching.roundings import Quantizing, find_quantizings
 from sift_onnx.operators.domains import MICROSOFT
@@ -57,11 +57,7 @@ class _Rewriter:
 
     def __init__(self, graph: GraphView, chains: Iterable[Quantizing | Dequantizing]) -> None:
         self._graph = graph
-        self._nodes: list[onnx.NodeProto] = []
-        self._places: dict[int, int] = {}
-        self._constants: dict[str, gs.Constant] = {}
-        self._renamed: dict[str, str] = {}
-        self._taken = {*graph.inputs, *graph.producers, *graph.constants}
+        self._writer = GraphWriter(graph)
         self._chains: dict[int, Quantizing | Dequantizing] = {}
         self._dropped: set[int] = set()
         for chain in chains:
@@ -79,27 +75,26 @@ class _Rewriter:
 
     def rewritten(self) -> GraphView:
         """The graph with all of them replaced."""
+        writer = self._writer
         for index, node in enumerate(self._graph.nodes):
             if index in self._idle:
                 operand = node.input[0]
-                self._renamed[node.output[0]] = self._plain(operand)
-                self._places[index] = self._places[self._graph.producers[operand]]
+                writer.rename(node.output[0], writer.current(operand))
+                writer.place_with(index, self._graph.producers[operand])
             elif index in self._chains:
                 self._write_chain(self._chains[index])
             elif index not in self._dropped:
-                copy = onnx.NodeProto()
-                copy.CopyFrom(node)
-                copy.input[:] = [self._plain(name) for name in node.input]
+                copy = writer.copied(node)
                 if index in self._microsoft:
                     copy.domain = ""
-                self._places[index] = len(self._nodes)
-                self._nodes.append(copy)
-        return self._graph.with_nodes(self._nodes, self._places, self._constants)
+                writer.write(index, copy)
+        return writer.written()
 
     def _write_chain(self, chain: Quantizing | Dequantizing) -> None:
+        writer = self._writer
         last = self._graph.nodes[chain.nodes[-1]]
-        name, operand = last.output[0], self._plain(chain.operand)
-        self._places.update((index, len(self._nodes)) for index in chain.nodes)
+        name, operand = last.output[0], writer.current(chain.operand)
+        writer.place_next(chain.nodes)
         scale = chain.scale.astype(np.float32)
         if isinstance(chain, Dequantizing):
             point = self._point(name, scale, np.asarray(chain.zero, chain.dtype), chain.axis)
@@ -110,9 +105,9 @@ class _Rewriter:
         makers += ["Clip"] * _is_clipped(chain)
         makers += ["DequantizeLinear"] * chain.makes_floats
         for op in makers:
-            made = name if op == makers[-1] else self._new(f"{name}: {op}")
+            made = name if op == makers[-1] else writer.unique(f"{name}: {op}")
             ends = [
-                self._constant(np.array(end, chain.dtype), f"{name}: {which} integer")
+                writer.constant(np.array(end, chain.dtype), f"{name}: {which} integer")
                 for end, which in ((chain.low, "lowest"), (chain.high, "highest"))
                 if op == "Clip"
             ]
@@ -123,27 +118,13 @@ class _Rewriter:
         """Names of the scale and the zero point, of one element where there is no axis."""
         shape = () if axis is None else (-1,)
         return (
-            self._constant(scale.reshape(shape), f"{name}: scale"),
-            self._constant(zero.reshape(shape), f"{name}: zero point"),
+            self._writer.constant(scale.reshape(shape), f"{name}: scale"),
+            self._writer.constant(zero.reshape(shape), f"{name}: zero point"),
         )
 
     def _add(self, op: str, inputs: list[str], output: str, name: str, axis: int | None) -> None:
         attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
-        self._nodes.append(onnx.helper.make_node(op, inputs, [output], name=name, **attributes))
-
-    def _constant(self, values: npt.NDArray[Any], name: str) -> str:
-        name = self._new(name)
-        self._constants[name] = gs.Constant(name, values)
-        return name
-
-    def _new(self, name: str) -> str:
-        while name in self._taken:
-            name += "'"
-        self._taken.add(name)
-        return name
-
-    def _plain(self, name: str) -> str:
-        return self._renamed.get(name, name)
+        self._writer.add(op, inputs, output, name, **attributes)
 
 
 def _is_microsoft(graph: GraphView, index: int) -> bool:

@@ -59,6 +59,7 @@ class WeightMatrix:
         steps: of int8, factors that the model has: [rows], or [rows, groups]. None: the back end chooses them.
         group: columns of a group of ``steps``; 0 where they are [rows].
         zero_point: what the stored integers are above the weights.
+        filled: share that are weights of the model; the others are zeros that other runtimes do not multiply.
         is_stored: whether it is the model that has ``values``, so that other runtimes may gain from them as well.
         reading: shared by all that are made from this one.
     """
@@ -73,6 +74,7 @@ class WeightMatrix:
     steps: Floats | None = field(default=None, repr=False, compare=False)
     group: int = 0
     zero_point: int = 0
+    filled: float = 1.0
     is_stored: bool = False
     reading: Reading = field(default_factory=Reading, repr=False, compare=False)
 
@@ -97,6 +99,11 @@ class WeightMatrix:
     def density(self) -> float:
         """Share of weights that are active."""
         return self.nnz / self.size if self.size else 1.0
+
+    @property
+    def active_share(self) -> float:
+        """Share of the model's weights that are active."""
+        return self.density / self.filled
 
     @property
     def is_finite(self) -> bool:

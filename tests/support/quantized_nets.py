@@ -53,7 +53,7 @@ class PrunedNet(Net):
 
     def weight(self, *shape: int, name: str = "", fan_in: int = 0) -> str:
         values = self._rng.standard_normal(shape).astype(np.float32)
-        inputs = 1 if len(shape) == 4 else 0
+        inputs = 1 if len(shape) > 2 else 0
         quads = [-(-size // 4) if axis == inputs else size for axis, size in enumerate(shape)]
         live = np.repeat(self._rng.random(quads) < 0.3, 4, axis=inputs).take(range(shape[inputs]), axis=inputs)
         values *= live & (self._rng.random(shape) < 0.5)
@@ -136,6 +136,26 @@ def gated_net() -> onnx.ModelProto:
     x = net.op("Resize", x, "", net.constant(np.array([1, 1, 2, 2], np.float32)), mode="nearest",
                coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
     net.output(net.conv(x, 8, 8, 1, name="head"))
+    return net.model()
+
+
+@functools.cache
+def steps_net() -> onnx.ModelProto:
+    """Convolutions of one axis, a residual block and pooling among them, and a head; [n, 4, 20] to [n, 6]."""
+    net = PrunedNet(opset=17)
+
+    def conv(x: str, inputs: int, outputs: int, name: str, group: int = 1) -> str:
+        weight = net.weight(outputs, inputs // group, 3, name=f"{name}.weight", fan_in=inputs // group * 3)
+        bias = net.constant(np.linspace(-1, 1, outputs, dtype=np.float32), f"{name}.bias")
+        return str(net.op("Conv", x, weight, bias, pads=[1, 1], group=group, name=name))
+
+    x = net.op("Relu", conv(net.input("x", 2, 4, 20, declared=["n", 4, 20]), 4, 16, "stem"))
+    x = net.op("MaxPool", x, kernel_shape=[2], strides=[2], name="pool")
+    y = conv(net.op("Relu", conv(x, 16, 16, "first")), 16, 16, "second")
+    x = net.op("Relu", net.op("Add", y, x, name="sum"))
+    x = net.op("Relu", conv(x, 16, 16, "depthwise", group=16))
+    x = net.op("Flatten", net.op("GlobalAveragePool", x, name="mean"))
+    net.output(net.op("Gemm", x, net.weight(16, 6, name="head.weight"), name="head"))
     return net.model()
 
 
@@ -248,7 +268,7 @@ def _through_files(model: onnx.ModelProto, quantize: Any) -> onnx.ModelProto:
 
 _NETS = {
     "images": images_net, "tokens": tokens_net, "gated": gated_net, "attention": attention_net,
-    "upsampled": upsampled_net,
+    "upsampled": upsampled_net, "steps": steps_net,
 }  # fmt: skip
 
 

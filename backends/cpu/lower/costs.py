@@ -184,7 +184,7 @@ def step_work(step: Step, operand: Shape, result: Shape, second: Shape | None = 
         images = operand[0]
         kind = _window_kind(spec)
         return Work(kind if images < LANES_PAY else f"{kind} in lanes", outputs / max(images * weights.rows, 1),
-                    density, flops, nbytes, activated)  # fmt: skip
+                    density, flops, nbytes, activated, elsewhere=weights.filled)  # fmt: skip
     if isinstance(spec, (Pool, GlobalPool, QuantizedAverage, QuantizedMean)):
         kind = _POOL
     elif isinstance(spec, LayerNormalization):

@@ -35,8 +35,8 @@ def placements_of(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placem
     group_of: dict[int, NodeGroup] = {}
     for group in groups:
         for index in group.nodes:
-            # Of the steps for one node, its recurrence says more than views of its result.
-            if index not in group_of or not _is_recurrent(group_of[index]):
+            # Of the steps for one node, its layer says more than views of its operand and its result.
+            if index not in group_of or not _has_weights(group_of[index]):
                 group_of[index] = group
     return tuple(
         _without(node) if index is None else _placement(node, group_of.get(index)) for node, index in graph.origin
@@ -58,8 +58,9 @@ def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
     return Placement(node_name(node), node.op_type, place, reason)
 
 
-def _is_recurrent(group: NodeGroup) -> bool:
-    return group.step is not None and isinstance(group.step.spec, Recurrent)
+def _has_weights(group: NodeGroup) -> bool:
+    layers = (Conv, Depthwise, Matmul, QuantizedMatmul, Recurrent)
+    return group.step is not None and isinstance(group.step.spec, layers)
 
 
 def _kernel_reason(spec: Spec) -> str:
@@ -73,7 +74,7 @@ def _kernel_reason(spec: Spec) -> str:
             return "dense int8, between sparse layers: its operands stay in the kernels' layout"
         case Conv() | Matmul() if pays(spec.weights):
             held = "" if spec.weights.values == "float32" else f", values are held as {spec.weights.values}"
-            return f"{1 - spec.weights.density:.0%} of its weights are pruned{held}"
+            return f"{1 - spec.weights.active_share:.0%} of its weights are pruned{held}"
         case Recurrent() if pays(spec.weights):
             return f"{1 - spec.weights.density:.0%} of its recurrent weights are pruned"
         case Conv() | Depthwise() | Matmul() | Recurrent():

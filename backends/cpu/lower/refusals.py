@@ -10,8 +10,10 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.node_groups import NodeGroup
 from sift_onnx.backends.lowering.partition import Part
 from sift_onnx.backends.lowering.specs import (
+    ArgExtreme,
     BatchedMatmul,
     Conv,
+    GatherElements,
     Joined,
     Matmul,
     QuantizedMatmul,
@@ -20,11 +22,15 @@ from sift_onnx.backends.lowering.specs import (
     Reshaped,
     Sliced,
     Softmax,
+    TopK,
     Transposed,
 )
 from sift_onnx.backends.lowering.subgraph import unexchangeable
 
 __all__ = ["carried_out", "circular", "indivisible", "own_reason", "stranded", "unsized"]
+
+_PARTS_OF_ATTENTION = (BatchedMatmul, Softmax)
+_SELECTIONS = (ArgExtreme, TopK, GatherElements)
 
 
 def indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
@@ -89,7 +95,8 @@ def carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
 def stranded(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
     """Products of two computed values, and softmax, that read what onnxruntime makes, or make what it alone reads.
 
-    Of attention that the kernels do not have as a whole, they would cut onnxruntime's part in pieces.
+    Of attention that the kernels do not have as a whole, they would cut onnxruntime's part in pieces. So would finding
+    places of values that onnxruntime makes; those of the kernels' own values are fewer than the values.
     """
     elsewhere = {name for part in parts if not part.on_kernels for name in part.outputs}
     readers: dict[str, set[bool]] = defaultdict(set)
@@ -100,9 +107,10 @@ def stranded(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], s
     for part in parts:
         for group in part.groups:
             step = group.step
-            if step is None or not isinstance(step.spec, (BatchedMatmul, Softmax)):
+            if step is None or not isinstance(step.spec, (*_PARTS_OF_ATTENTION, *_SELECTIONS)):
                 continue
             is_left = readers[step.output] == {False} and step.output not in graph.outputs
+            is_left = is_left and isinstance(step.spec, _PARTS_OF_ATTENTION)
             if is_left or elsewhere.intersection(step.inputs):
                 refused[group.nodes] = "it is between nodes of onnxruntime"
     return refused
@@ -117,7 +125,6 @@ def own_reason(group: NodeGroup) -> str:
             f"kernels gain below {LIVE_BELOW:.0%}"
         )
     if isinstance(spec, (Conv, Matmul, Recurrent)) and not pays(spec.weights):
-        return (
-            f"its weights are dense: {spec.weights.density:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
-        )
+        active = spec.weights.active_share
+        return f"its weights are dense: {active:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
     return ""

@@ -92,7 +92,7 @@ class Region:
     @cached_property
     def dtypes(self) -> Mapping[str, DType]:
         """Element types of what its steps read and make, by name; those of bytes are UINT8 within it."""
-        read = {name: step.dtype for step in self.steps for name in step.inputs}
+        read = {name: step.dtype_of(place) for step in self.steps for place, name in enumerate(step.inputs)}
         return read | {step.output: step.result_dtype for step in self.steps}
 
     def array_dtype(self, name: str) -> DType:

@@ -14,7 +14,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import result_dims
+from sift_onnx.backends.lowering.specs import ArgExtreme, result_dims
 
 __all__ = ["count_of_large"]
 
@@ -35,7 +35,8 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims]) -> int:
     count = 0
     for number, step in enumerate(steps):
         known[step.output] = result_dims(step.spec, *(known[name] for name in step.inputs[:2]))
-        if step.view == "rows" or step.result_view == "rows":
+        is_of_pixels = isinstance(step.spec, ArgExtreme) and step.view == "image"
+        if not is_of_pixels and "rows" in (step.view, step.result_view):
             if len(known[step.output]) != 2:
                 break
             # A row for each image, as squeeze-and-excite has it.

@@ -36,7 +36,7 @@ WEIGHT_VALUES: dict[str, ValueType] = {"fp32": "float32", "bf16": "bfloat16", "f
 
 def pays(matrix: WeightMatrix) -> bool:
     """Whether kernels may gain from weights: enough are zero, or their values take fewer bytes than onnxruntime's."""
-    return matrix.density <= SPARSE_BELOW or matrix.values != "float32"
+    return matrix.active_share <= SPARSE_BELOW or matrix.values != "float32"
 
 
 def read_weights(matrices: Iterable[WeightMatrix], threads: int) -> None:

@@ -17,6 +17,8 @@ from sift_onnx.backends.lowering.specs import (
     Channels,
     Conv,
     Elementwise,
+    GatherElements,
+    GatherRows,
     LinearLayer,
     LinearResize,
     Matmul,
@@ -33,7 +35,16 @@ from sift_onnx.backends.lowering.specs.decoding import CachedAttention
 __all__ = ["active_flops", "kernel_name"]
 
 # Specs whose operators are made for a size, by the schedule.
-_WITHOUT_OPERATOR = (Attention, BatchedMatmul, CachedAttention, Elementwise, LinearResize, PixelCopy)
+_WITHOUT_OPERATOR = (
+    Attention,
+    BatchedMatmul,
+    CachedAttention,
+    Elementwise,
+    GatherElements,
+    GatherRows,
+    LinearResize,
+    PixelCopy,
+)
 
 
 def active_flops(spec: Spec, shape: Shape) -> float:

@@ -11,7 +11,9 @@ from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winog
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.lowering.resampling import Sampling
 from sift_onnx.backends.lowering.specs import (
+    ArgExtreme,
     Attention,
+    CastIntegers,
     ChannelCombine,
     ChannelScale,
     Conv,
@@ -26,8 +28,10 @@ from sift_onnx.backends.lowering.specs import (
     PixelCopy,
     Pool,
     Recurrent,
+    ReduceExtreme,
     Softmax,
     Spec,
+    TopK,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 from sift_onnx.errors import UsageError
@@ -94,6 +98,14 @@ def build(
             return _kernels.GlobalAveragePool(layout=layout, isa=isa)
         case Softmax():
             return _kernels.Softmax(is_log=spec.is_log, layout=layout, isa=isa)
+        case ArgExtreme():
+            return _kernels.ArgExtreme(is_least=spec.kind == "min", takes_last=spec.takes_last, layout=layout, isa=isa)
+        case ReduceExtreme():
+            return _kernels.ReduceExtreme(is_least=spec.kind == "min", layout=layout, isa=isa)
+        case TopK():
+            return _kernels.TopK(spec.k, is_least=spec.kind == "min", isa=isa)
+        case CastIntegers():
+            return _kernels.CastIntegers()
         case Elementwise():
             return _kernels.Elementwise(spec.kind, activation=spec.activation, layout=layout, isa=isa)
         case ChannelCombine():

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
-import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.channel_order.axis_uses import AxisUses
 from sift_onnx.backends.lowering.channel_order.groups import Turns, find_turns
 from sift_onnx.backends.lowering.channel_order.orders import Kind, Order, first_order, inverse, turned
 from sift_onnx.backends.lowering.graph import GraphView, names_read
+from sift_onnx.backends.lowering.graph_writer import GraphWriter
 
 __all__ = ["channels_first"]
 
@@ -34,14 +32,10 @@ class _Rewriter:
 
     def __init__(self, graph: GraphView, turns: Turns) -> None:
         self._graph, self._turns = graph, turns
-        self._nodes: list[onnx.NodeProto] = []
-        self._places: dict[int, int] = {}
-        self._constants: dict[str, gs.Constant] = {}
+        self._writer = GraphWriter(graph)
         self._made: dict[tuple[str, Kind, Order], str] = {}
-        # What stands for a value, in the new order, and in the old one.
+        # What stands for a value in the new order; the writer knows what does in the old one.
         self._turned: dict[str, str] = {}
-        self._renamed: dict[str, str] = {}
-        self._taken = {*graph.inputs, *graph.producers, *graph.constants}
         self._fixed = {*graph.outputs, *_captured(graph)}
 
     def rewritten(self) -> GraphView:
@@ -57,18 +51,18 @@ class _Rewriter:
             elif index in self._turns.uses:
                 self._write_turned(index, node, self._turns.uses[index])
             else:
-                self._write(index, self._copy(node))
+                self._writer.write(index, self._writer.copied(node))
             if index not in self._turns.uses and index not in self._turns.entries:
                 for name in node.output:
                     if name in self._turns.values:
                         self._turn(name)
-        return self._graph.with_nodes(self._nodes, self._places, self._constants)
+        return self._writer.written()
 
     def _enter(self, index: int, node: onnx.NodeProto) -> None:
         """A node whose operand is what its result becomes."""
-        self._turned[node.output[0]] = self._plain(node.input[0])
+        self._turned[node.output[0]] = self._writer.current(node.input[0])
         if node.output[0] in self._turns.kept:
-            self._write(index, self._copy(node))
+            self._writer.write(index, self._writer.copied(node))
 
     def _leave(self, index: int, node: onnx.NodeProto) -> None:
         """A node whose result is what its operand became."""
@@ -76,16 +70,16 @@ class _Rewriter:
         if operand == result:
             return
         if result in self._fixed:
-            self._write(index, onnx.helper.make_node("Identity", [operand], [result], name=node.name))
+            self._writer.write(index, onnx.helper.make_node("Identity", [operand], [result], name=node.name))
         else:
-            self._renamed[result] = operand
+            self._writer.rename(result, operand)
 
     def _write_turned(self, index: int, node: onnx.NodeProto, uses: AxisUses) -> None:
         order = first_order(uses.rank)
         made = [name for name in node.output if name in uses.values]
         for name in made:
             self._turned[name] = self._name_of(name)
-        copy = self._copy(node)
+        copy = self._writer.copied(node)
         for position, name in enumerate(node.input):
             if name in uses.values:
                 copy.input[position] = self._turned[name]
@@ -97,15 +91,15 @@ class _Rewriter:
             _turn_attribute(copy, name, kind, default, order)
         if uses.gives_sizes:
             sizes = copy.output[0]
-            copy.output[0] = self._new(f"{sizes} (channels first)")
-            self._write(index, copy)
-            places = self._constant(np.array(inverse(order), np.int64), f"{sizes} (order of axes)")
-            self._add("Gather", [copy.output[0], places], sizes, axis=0)
+            copy.output[0] = self._writer.unique(f"{sizes} (channels first)")
+            self._writer.write(index, copy)
+            places = self._writer.constant(np.array(inverse(order), np.int64), f"{sizes} (order of axes)")
+            self._writer.add("Gather", [copy.output[0], places], sizes, axis=0)
         else:
-            self._write(index, copy)
+            self._writer.write(index, copy)
         for name in made:
             if name in self._turns.kept:
-                self._add("Transpose", [self._turned[name]], name, perm=inverse(order))
+                self._writer.add("Transpose", [self._turned[name]], name, perm=inverse(order))
 
     def _turned_input(self, name: str, kind: Kind, order: Order) -> str:
         """The name of what takes the place of an input that is no activation."""
@@ -115,11 +109,11 @@ class _Rewriter:
         made = self._made.get((name, kind, order))
         if made is None:
             if values is not None:
-                made = self._constant(turned(values, kind, order), f"{name} (channels first)")
+                made = self._writer.constant(turned(values, kind, order), f"{name} (channels first)")
             else:
-                made = self._new(f"{name} (channels first)")
-                places = self._constant(np.array(order, np.int64), f"{name} (order of axes)")
-                self._add("Gather", [name, places], made, axis=0)
+                made = self._writer.unique(f"{name} (channels first)")
+                places = self._writer.constant(np.array(order, np.int64), f"{name} (order of axes)")
+                self._writer.add("Gather", [name, places], made, axis=0)
             self._made[name, kind, order] = made
         return made
 
@@ -127,7 +121,7 @@ class _Rewriter:
         """Turn what is made in its old order."""
         self._turned[name] = self._name_of(name)
         order = first_order(self._turns.values[name])
-        self._add("Transpose", [self._plain(name)], self._turned[name], perm=order)
+        self._writer.add("Transpose", [self._writer.current(name)], self._turned[name], perm=order)
 
     def _name_of(self, name: str) -> str:
         """A name for what a value becomes: that of an output which is this already, or a new one."""
@@ -136,36 +130,7 @@ class _Rewriter:
             result = graph.nodes[index].output[0] if index in self._turns.exits else ""
             if result in self._fixed and result not in self._turned.values():
                 return result
-        return self._new(f"{name} (channels first)")
-
-    def _new(self, name: str) -> str:
-        while name in self._taken:
-            name += "'"
-        self._taken.add(name)
-        return name
-
-    def _plain(self, name: str) -> str:
-        return self._renamed.get(name, name)
-
-    def _constant(self, values: npt.NDArray[np.generic], name: str) -> str:
-        name = self._new(name)
-        self._constants[name] = gs.Constant(name, values)
-        return name
-
-    def _copy(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
-        for position, name in enumerate(node.input):
-            copy.input[position] = self._plain(name)
-        return copy
-
-    def _write(self, index: int, node: onnx.NodeProto) -> None:
-        self._places[index] = len(self._nodes)
-        self._nodes.append(node)
-
-    def _add(self, op: str, inputs: list[str], output: str, **attributes: Any) -> None:
-        """A node that the model does not have."""
-        self._nodes.append(onnx.helper.make_node(op, inputs, [output], name=f"{output}: {op}", **attributes))
+        return self._writer.unique(f"{name} (channels first)")
 
 
 def _turn_attribute(node: onnx.NodeProto, name: str, kind: Kind, default: int | None, order: Order) -> None:

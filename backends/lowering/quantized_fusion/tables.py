@@ -33,6 +33,13 @@ _OPERATIONS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "divide": np.divide,
 }
 
+_FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
+    "square_root": np.sqrt,
+    "reciprocal": np.reciprocal,
+    "exponential": np.exp,
+    "softplus": lambda values: np.logaddexp(np.float32(0), values),
+}
+
 
 def tabulate(region: RegionSteps, step: Step) -> Merged:
     """Rule 2."""
@@ -76,7 +83,10 @@ def _values_of_byte(region: RegionSteps, name: str) -> tuple[str, Floats] | None
     if first is None:
         return None
     values = first[1]
-    if spec.kind != "first":
+    if spec.kind in _FUNCTIONS:
+        with np.errstate(all="ignore"):
+            values = _FUNCTIONS[spec.kind](values)
+    elif spec.kind != "first":
         second = operands[1]
         if second is None or second[0] != first[0]:
             return None

@@ -8,15 +8,15 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.rules.flat_images import FlatImages
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
-from sift_onnx.backends.lowering.specs import ChannelScale, Conv, Depthwise, Geometry
+from sift_onnx.backends.lowering.specs import ChannelScale, Conv, Depthwise
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
-__all__ = ["batch_normalization", "check_weights", "convolution", "transposed_convolution"]
+__all__ = ["batch_normalization", "check_weights", "convolution", "weights_of_images"]
 
 
 def convolution(node: NodeView) -> Step:
     """Conv with constant weights over two axes."""
-    constant, shape = _weights_of_images(node)
+    constant, shape = weights_of_images(node)
     rows, group_channels, *kernel = shape
     groups = int(node.attribute("group", 1))
     channels = node.dims(0)[1]
@@ -31,26 +31,12 @@ def convolution(node: NodeView) -> Step:
     return node.step(Conv(weights, bias, geometry, groups), "image")
 
 
-def transposed_convolution(node: NodeView) -> Step:
-    """ConvTranspose whose windows tile the result: a product for each pixel, whose channels are those of a block."""
-    constant, shape = _weights_of_images(node)
-    channels, made, height, width = shape
-    geometry = window_of(node, (height, width))
-    given = (node.attribute("output_padding"), node.attribute("output_shape"))
-    tiles = geometry == Geometry((height, width), stride=(height, width)) and not any(map(any, filter(None, given)))
-    if not tiles or int(node.attribute("group", 1)) != 1:
-        raise NotLowered("the kernels have transposed convolutions of one group whose windows do not overlap")
-    if node.dims(0)[1] != channels or not made:
-        raise NotLowered(f"weights of {list(shape)}, for {node.dims(0)[1]} channels")
-    weights = WeightMatrix(constant, made * height * width, channels, transposed=True)
-    check_weights(node, weights)
-    bias = node.float_vector(2, made, "the bias") if node.input(2) else None
-    bias = None if bias is None else np.repeat(bias, height * width)
-    return node.step(Conv(weights, bias, Geometry((1, 1)), block=(height, width)), "image")
+def weights_of_images(node: NodeView) -> tuple[gs.Constant, tuple[int, ...]]:
+    """The constant weights of a convolution over two axes, and their four sizes.
 
-
-def _weights_of_images(node: NodeView) -> tuple[gs.Constant, tuple[int, ...]]:
-    """The constant weights of a convolution over two axes, and their four sizes."""
+    Raises:
+        NotLowered: they are no constant, or of another rank.
+    """
     node.operand(0, "image")
     if node.input(1) in node.graph.derived:
         node.graph.fold(node.input(1))
@@ -79,8 +65,8 @@ def check_weights(node: NodeView, weights: WeightMatrix) -> None:
 
 
 def batch_normalization(node: NodeView) -> Step:
-    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, per channel; convolutions before it take it in."""
-    node.operand(0, "image")
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, per channel; layers before it take it in."""
+    view = node.operand(0, "image" if len(node.dims(0)) != 2 else "rows")
     if node.attribute("training_mode", 0):
         raise NotLowered("it is in training mode")
     channels = node.dims(0)[1]
@@ -94,4 +80,4 @@ def batch_normalization(node: NodeView) -> Step:
     shift = beta - mean * scale
     if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
         raise NotLowered("its scale is not finite")
-    return node.step(ChannelScale(scale.astype(np.float32), shift.astype(np.float32)), "image")
+    return node.step(ChannelScale(scale.astype(np.float32), shift.astype(np.float32)), view)

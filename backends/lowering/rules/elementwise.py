@@ -1,9 +1,9 @@
-"""Activations, arithmetic of two tensors of one shape, and with constants per channel."""
+"""Arithmetic of two tensors, and with constants per channel."""
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,22 +12,14 @@ import numpy.typing as npt
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic", "biased_gelu", "negate", "parametric_relu", "power"]
+__all__ = ["arithmetic", "biased_gelu", "negate", "parametric_relu"]
 
-# ONNX's defaults of alpha and gamma.
-_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 # A few bytes can declare more; a vector of a value per channel is made.
 _CHANNELS = 1 << 24
 
 _KINDS: dict[str, Literal["add", "subtract", "multiply"]] = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
-
-
-def activation(node: NodeView) -> Step:
-    """An activation on its own; operators before it take it in."""
-    view = node.operand(0)
-    return node.step(Elementwise("first", _activation_of(node)), view)
 
 
 def biased_gelu(node: NodeView) -> Step:
@@ -60,64 +52,24 @@ def parametric_relu(node: NodeView) -> Step:
     return node.step(ChannelScale(one, zero, ("leaky", 0.0, 0.0), slopes), view)
 
 
-def power(node: NodeView) -> Step:
-    """Pow with an exponent of two: the square of an activation, as after a ReLU."""
-    exponent = node.known_values(1)
-    if exponent is None or exponent.size != 1 or float(exponent.reshape(-1)[0]) != 2:
-        raise NotLowered("the kernels have squares, and no other power")
-    return node.step(Elementwise("multiply"), node.operand(0), operands=(0, 0))
-
-
 def negate(node: NodeView) -> Step:
     """Neg, channel by channel."""
-    view = node.operand(0)
-    channels = node.dims(0)[1 if view == "image" else -1]
+    return _negative(node, 0, node.operand(0))
+
+
+def _negative(node: NodeView, position: int, view: View) -> Step:
+    channels = node.dims(position)[1 if view == "image" else -1]
     if not isinstance(channels, int) or channels > _CHANNELS:
         raise NotLowered("the number of channels is unknown")
-    return node.step(ChannelScale(np.full(channels, -1, np.float32), np.zeros(channels, np.float32)), view)
+    spec = ChannelScale(np.full(channels, -1, np.float32), np.zeros(channels, np.float32))
+    return node.step(spec, view, operands=(position,))
 
 
-def _activation_of(node: NodeView) -> Activation:
-    match node.op:
-        case "Relu":
-            return RELU
-        case "Clip":
-            return ("clip", _bound(node, 1, "min", -math.inf), _bound(node, 2, "max", math.inf))
-        case "LeakyRelu":
-            return ("leaky", float(node.attribute("alpha", 0.01)), 0.0)
-        case "HardSigmoid":
-            return ("hard_sigmoid", float(node.attribute("alpha", 0.2)), float(node.attribute("beta", 0.5)))
-        case "HardSwish":
-            return ("hard_swish", 0.0, 0.0)
-        case "Gelu" if node.attribute("approximate", "none") == "tanh":
-            return ("gelu_tanh", 0.0, 0.0)
-        case "Gelu":
-            return ("gelu", 0.0, 0.0)
-        case "Mish":
-            return ("mish", 0.0, 0.0)
-        case "Elu":
-            return ("elu", float(node.attribute("alpha", 1.0)), 1.0)
-        case "Selu":
-            return ("elu", float(node.attribute("alpha", _SELU[0])), float(node.attribute("gamma", _SELU[1])))
-        case "Abs":
-            return ("leaky", -1.0, 0.0)
-        case "Sigmoid" | "Tanh":
-            return (node.op.lower(), 0.0, 0.0)
-    raise NotLowered(f"no kernel for {node.op} with approximate={node.attribute('approximate')!r}")
-
-
-def _bound(node: NodeView, position: int, attribute: str, default: float) -> float:
-    if not node.input(position):
-        return float(node.attribute(attribute, default))
-    value = node.array(position)
-    if value is None or value.size != 1:
-        raise NotLowered(f"its {attribute} is no constant")
-    return float(value.reshape(-1)[0])
-
-
-def arithmetic(node: NodeView) -> Step:
+def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     """Add, Sub, Mul and Div."""
     constants = [node.known_values(i) is not None for i in range(2)]
+    if node.op == "Div" and constants == [True, False]:
+        return _divided_constant(node)
     if any(constants):
         return _with_constant(node, activation=int(constants[0]))
     for position in range(2):
@@ -141,8 +93,25 @@ def _quotient(node: NodeView) -> Step:
     return node.step(Elementwise("divide", repeats=repeats), _common_view(node, 0), operands=(0, 1))
 
 
-def _of_two_sizes(node: NodeView) -> Step:
+def _divided_constant(node: NodeView) -> tuple[Step, ...]:
+    """A constant by an activation: the reciprocal of that, scaled."""
+    view = node.operand(1)
+    dims = node.dims(1)
+    channels = dims[1 if view == "image" else -1]
+    if not isinstance(channels, int):
+        raise NotLowered("the number of channels is unknown")
+    scale = _per_channel(node, 0, 1 if view == "image" else len(dims) - 1, len(dims), channels)
+    inverse = replace(node.step(Elementwise("reciprocal"), view, operands=(1,)), output=node.between("reciprocal"))
+    scaled = node.step(ChannelScale(scale, np.zeros(channels, np.float32)), view)
+    return inverse, replace(scaled, inputs=(inverse.output,))
+
+
+def _of_two_sizes(node: NodeView) -> Step | tuple[Step, ...]:
     """Operands of which one has a single position where the other one has more."""
+    if node.op == "Sub" and not _is_operand_of(node.dims(1), node.dims(0)):
+        view = _common_view(node, 1)
+        if _is_operand_of(node.dims(0), node.dims(1)):
+            return _subtracted(node, view)
     first = int(not _is_operand_of(node.dims(1), node.dims(0)) and node.op != "Sub")
     view = _common_view(node, first)
     if _is_operand_of(node.dims(1 - first), node.dims(first)):
@@ -150,6 +119,13 @@ def _of_two_sizes(node: NodeView) -> Step:
     if view != "image" or not _may_broadcast(node.dims(0), node.dims(1)):
         raise NotLowered("its operands are not known to be of one shape")
     return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
+
+
+def _subtracted(node: NodeView, view: View) -> tuple[Step, ...]:
+    """An operand from one that has a single position where it has more: that one is added to its negative."""
+    negative = replace(_negative(node, 1, view), output=node.between("negative"))
+    total = node.step(Elementwise("add", repeats=True), view)
+    return negative, replace(total, inputs=(negative.output, node.input(0)))
 
 
 def _common_view(node: NodeView, first: int) -> View:
@@ -234,7 +210,7 @@ def _per_channel_step(node: NodeView, activation: int, view: View) -> Step:
         case "Div" if not reverse and np.all(values != 0) and np.isfinite(1 / values).all():
             scale, shift = (1 / values).astype(np.float32), zero
         case _:
-            raise NotLowered("no kernel divides by zero or a constant by activations")
+            raise NotLowered("no kernel divides by zero")
     return node.step(ChannelScale(scale, shift), view, operands=(activation,))
 
 

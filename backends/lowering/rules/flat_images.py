@@ -1,13 +1,14 @@
 """Images of one axis, [n, c, l], as images of height one: Conv1d, and what lies between such layers.
 
 The rules for images see such a node as if its operands were [n, c, 1, l]. Each node makes images of what it reads, and
-the other way round of what it gives; of what one such node passes to another, fusion leaves both out.
+the other way round of what it gives; of what one such node passes to another, fusion leaves both out. Where a layer's
+operand is dequantized, it reads the bytes.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -16,12 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.dims import Dim, Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import is_standard_op
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View, check_type, dims_of
 from sift_onnx.backends.lowering.specs import Joined, Reshaped, result_dims
 
-__all__ = ["APART", "TOGETHER", "FlatImages", "is_flat", "on_images", "steps_on_images"]
+__all__ = ["APART", "TOGETHER", "FlatImages", "is_flat", "joined_channels", "on_images", "steps_on_images"]
 
 _IMAGE = " as an image"
 # Axes of an image of height one, from those of [n, c, l], and the other way round.
@@ -31,25 +33,33 @@ TOGETHER: tuple[Any, ...] = ((0, 1), (1, 2), (3, 4))
 _AXES = {0: 0, 1: 1, 2: 3, -1: -1, -2: -3, -3: -4}
 # Attributes of windows, which have a value for each axis, and what they are along an axis of one position.
 _WINDOWS = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0}
+_RESIZES = ("Resize", "Upsample")
 # What needs images, and what can be done to rows as well, and is done to images where operands are some already.
 _OF_IMAGES = frozenset({
     "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GroupNormalization", "InstanceNormalization",
-    "MaxPool",
+    "MaxPool", "QLinearAveragePool", "QLinearConv", "QLinearGlobalAveragePool", "Resize", "Upsample",
 })  # fmt: skip
 _OF_EITHER = frozenset({
-    "Abs", "Add", "Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Mul", "PRelu", "Relu",
+    "Abs", "Add", "Clip", "DequantizeLinear", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Max", "Min",
+    "Mish", "Mul", "PRelu", "QLinearAdd", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QuantizeLinear", "Relu",
     "Selu", "Sigmoid", "Sub", "Tanh",
 })  # fmt: skip
 
 
 @dataclass(frozen=True)
 class FlatImages(NodeView):
-    """A node on [n, c, l], as the rules for images see it."""
+    """A node on [n, c, l], as the rules for images see it.
+
+    Attributes:
+        read: what it reads in place of its only activation; empty where that is its input.
+    """
+
+    read: str = ""
 
     def input(self, position: int) -> str:
         """Name of an input, as an image if it is an activation."""
         name = super().input(position)
-        return _image_for(self, name) if position in _activations(self) else name
+        return _image_for(self, self.read or name) if position in _activations(self) else name
 
     @cached_property
     def _attributes(self) -> dict[str, Any]:
@@ -60,13 +70,25 @@ class FlatImages(NodeView):
         if "pads" in found:
             before, after = found["pads"]
             found["pads"] = [0, before, 0, after]
+        if self.op in _RESIZES:
+            if "scales" in found:
+                found["scales"] = _with_height(found["scales"])
+            if "axes" in found:
+                found["axes"] = [_AXES[axis] for axis in found["axes"]]
         return found
 
     def array(self, position: int) -> npt.NDArray[Any] | None:
         """The values of a constant input; what is broadcast has the axis of an image that its operand has not."""
         values = super().array(position)
+        if values is not None and self.op in _RESIZES and not self.attribute("axes"):
+            return np.array(_with_height(values.reshape(-1).tolist()), values.dtype)
         is_broadcast = values is not None and values.ndim > 1 and self.op in _OF_EITHER
         return np.expand_dims(values, -2) if values is not None and is_broadcast else values
+
+    def vector(self, position: int) -> tuple[Dim, ...] | None:
+        """The elements of an input of small integers, which are sizes of a Resize."""
+        found = super().vector(position)
+        return found if found is None or self.attribute("axes") else _with_height(found)
 
     def integers(self, position: int, attribute: str) -> list[int]:
         """Integers that are an input or an attribute; see :meth:`NodeView.integers`."""
@@ -89,15 +111,32 @@ class FlatImages(NodeView):
         self.check_activation(self.input(position))
         return "image"
 
+    def bytes_view(self, name: str, view: View | None = None) -> View:
+        """As :meth:`operand`, of a quantized tensor."""
+        self.check_activation(name)
+        return self.operand(0, view)
+
     def check_activation(self, name: str) -> None:
         """Check the type of a value."""
-        super().check_activation(next(n for n in self.proto.input if name in (n, _image_for(self, n))))
+        own = next(n for n in (self.read, *self.proto.input) if name in (n, _image_for(self, n)))
+        check_type(self.graph, own, _types_of(self, own))
 
 
 def _activations(node: NodeView) -> tuple[int, ...]:
     """Positions of inputs that are no constants: of layers with weights, the first one alone."""
     given = range(1 if node.op in _OF_IMAGES or node.op == "Pad" else len(node.proto.input))
     return tuple(i for i in given if node.proto.input[i] and node.proto.input[i] not in node.graph.constants)
+
+
+def _with_height(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Sizes or factors of [n, c, l] as those of its image."""
+    return (*values[:2], 1, *values[2:]) if len(values) == 3 else tuple(values)
+
+
+def _types_of(node: NodeView, name: str) -> tuple[DType, ...]:
+    """What a value that a node reads may be."""
+    is_quantized = node.op == "DequantizeLinear" or node.op.startswith("QLinear") or name not in node.proto.input
+    return QUANTIZED if is_quantized else node.types
 
 
 def _image_for(node: NodeView, name: str) -> str:
@@ -142,8 +181,13 @@ def joined_channels(node: NodeView) -> Step:
     return Step(spec, tuple(names), node.output, "image", "image", (node.index,))
 
 
-def steps_on_images(node: NodeView, rule: Any) -> tuple[Step, ...]:
+def steps_on_images(node: NodeView, rule: Any, read: str = "") -> tuple[Step, ...]:
     """The steps of a rule for images, with those that make images of operands and the other way round.
+
+    Args:
+        node: on [n, c, l].
+        rule: for images.
+        read: quantized values that the rule reads in place of the only activation; empty if there are none.
 
     Raises:
         NotLowered: see the rule.
@@ -152,16 +196,20 @@ def steps_on_images(node: NodeView, rule: Any) -> tuple[Step, ...]:
     dims = {}
     before: list[Step] = []
     for position in _activations(node):
-        name = node.proto.input[position]
+        name = read or node.proto.input[position]
         image = _image_for(node, name)
         if image in views:
             continue
-        node.check_activation(name)
+        types = _types_of(node, name)
+        check_type(node.graph, name, types)
+        dtype = DType.UINT8 if types == QUANTIZED else DType.FLOAT32
         spec = Reshaped(APART)
-        views[image], dims[image] = "image", result_dims(spec, node.dims(position))
-        before.append(Step(spec, (name,), image, node.views.get(name, "rows"), "image", (node.index,)))
-    seen = FlatImages(node.graph, node.index, ChainMap(views, dict(node.views)), ChainMap(dims, dict(node.known_dims)))
-    made = joined_channels(seen) if node.op == "Concat" else rule(seen)
+        views[image], dims[image] = "image", result_dims(spec, dims_of(node.graph, name, node.known_dims))
+        own = node.views.get(name, "rows")
+        before.append(Step(spec, (name,), image, own, "image", (node.index,), dtype=dtype, result_dtype=dtype))
+    known = ChainMap(dims, dict(node.known_dims))
+    seen = FlatImages(node.graph, node.index, ChainMap(views, dict(node.views)), known, read=read)
+    made = rule(seen)
     steps = made if isinstance(made, tuple) else (made,)
     if any(name in node.graph.constants for step in steps for name in step.inputs):
         raise NotLowered("a stored tensor of three axes is no image")
@@ -189,5 +237,6 @@ def _back(step: Step) -> Step:
     """From the image that a step makes to what it stands for."""
     name = step.output.removesuffix(_IMAGE)
     return replace(
-        step, spec=Reshaped(TOGETHER), inputs=(step.output,), output=name, view="image", result_view="rows", mask=""
-    )
+        step, spec=Reshaped(TOGETHER), inputs=(step.output,), output=name, view="image", result_view="rows", mask="",
+        dtype=step.result_dtype,
+    )  # fmt: skip

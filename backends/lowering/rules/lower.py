@@ -13,6 +13,7 @@ from sift_onnx.backends.lowering.rules import (
     decoding,
     einsum,
     elementwise,
+    functions,
     matrix,
     moving,
     normalization,
@@ -21,12 +22,18 @@ from sift_onnx.backends.lowering.rules import (
     recurrent,
     reshaping,
     resize,
+    selection,
     slicing,
 )
-from sift_onnx.backends.lowering.rules.flat_images import is_flat, steps_on_images
-from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer
+from sift_onnx.backends.lowering.rules.flat_images import is_flat, joined_channels, steps_on_images
+from sift_onnx.backends.lowering.rules.quantized_layers import (
+    convolution_of_bytes,
+    dequantized_layer,
+    dequantized_operand,
+)
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.rules.stored_integers import fold_dequantized
+from sift_onnx.backends.lowering.rules.transposed_convolution import transposed_convolution
 from sift_onnx.backends.lowering.specs import LinearResize
 from sift_onnx.operators.domains import MICROSOFT, is_standard
 from sift_onnx.operators.registry import Registry
@@ -36,7 +43,7 @@ __all__ = ["lower_node"]
 _RULES: Registry[Callable[[NodeView], Step | tuple[Step, ...]]] = Registry("a lowering rule")
 _RULES.add_table({
     "Conv": convolution.convolution,
-    "ConvTranspose": convolution.transposed_convolution,
+    "ConvTranspose": transposed_convolution,
     "BatchNormalization": convolution.batch_normalization,
     "LayerNormalization": normalization.layer_normalization,
     **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), normalization.rms_normalization),
@@ -46,10 +53,12 @@ _RULES.add_table({
     "MatMul": matrix.matmul,
     "Einsum": einsum.einsum,
     "Gemm": matrix.gemm,
-    **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
-    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu", "Abs"), elementwise.activation),
+    **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), functions.activation),
+    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu", "Abs"), functions.activation),
+    **dict.fromkeys(("Max", "Min"), functions.bounded),
     "PRelu": elementwise.parametric_relu,
-    "Pow": elementwise.power,
+    "Pow": functions.power,
+    **dict.fromkeys(("Sqrt", "Reciprocal", "Exp", "Softplus"), functions.unary_function),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
     "MaxPool": pooling.pool,
     "AveragePool": pooling.pool,
@@ -57,13 +66,16 @@ _RULES.add_table({
     "GlobalMaxPool": pooling.global_max_pool,
     "ReduceMean": pooling.reduce_mean,
     "ReduceSum": pooling.reduce_sum,
-    "ReduceMax": pooling.reduce_max,
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), pooling.reduce_extreme),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent.recurrent_layer),
     "Transpose": moving.transpose,
     "Concat": moving.concat,
     "Split": slicing.split,
     "Slice": slicing.slice_,
     **dict.fromkeys(("Gather", "GatherND"), slicing.gather),
+    **dict.fromkeys(("ArgMax", "ArgMin"), selection.arg_extreme),
+    "TopK": selection.top_k,
+    "GatherElements": selection.gather_elements,
     "Resize": resize.resize,
     "Upsample": resize.upsample,
     "Pad": resize.pad,
@@ -74,6 +86,7 @@ _RULES.add_table({
     "Unsqueeze": reshaping.unsqueeze,
     "Expand": moving.expand,
     "Neg": elementwise.negate,
+    "Where": functions.selection,
     "Cast": reshaping.cast,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,
@@ -85,7 +98,7 @@ _RULES.add_table({
     "Attention": decoding.attention,
 })  # fmt: skip
 _RULES.add_table({
-    "Gelu": elementwise.activation,
+    "Gelu": functions.activation,
     **dict.fromkeys(("BiasGelu", "FastGelu"), elementwise.biased_gelu),
     "QGemm": quantize.quantized_gemm,
     "QLinearAdd": quantize.quantized_add,
@@ -107,6 +120,9 @@ _WITH_BYTES: Mapping[str, Callable[[NodeView], Step | tuple[Step, ...]]] = {
     "Clip": quantize.clipped_bytes, "Pad": quantize.padded_bytes,
 }  # fmt: skip
 
+# What only changes the axes of the integers that kernels make.
+_OF_INTEGERS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> tuple[Step, ...]:
     """The steps for a node of ``graph``, one for each of its outputs that is read.
@@ -127,8 +143,8 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     try:
         fold_dequantized(node)
         if is_flat(node):
-            return steps_on_images(node, rule)
-        steps = _of_bytes(node, rule) or dequantized_layer(node) or rule(node)
+            return _on_images(node, rule)
+        steps = _of_bytes(node, rule) or _of_integers(node, rule) or dequantized_layer(node) or rule(node)
     except NotLowered:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -137,12 +153,21 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     return steps if isinstance(steps, tuple) else (steps,)
 
 
+def _on_images(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:
+    """The steps of a node on images of one axis."""
+    found = dequantized_operand(node)
+    if found is not None:
+        operand, x = found
+        return steps_on_images(node, lambda seen: convolution_of_bytes(seen, seen.input(0), x), operand)
+    rule = joined_channels if node.op == "Concat" else rule
+    if _moves_bytes(node):
+        return steps_on_images(replace(node, types=QUANTIZED), lambda seen: _of_bytes(seen, rule))
+    return steps_on_images(node, rule)
+
+
 def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:
     """The steps of a node that moves quantized values; none for another node."""
-    if node.op not in _OF_BYTES or not is_standard(node.proto.domain) or not node.proto.input:
-        return ()
-    kind = node.graph.elem_type(node.input(0))
-    if all(kind != dtype.onnx_type for dtype in QUANTIZED):
+    if not _moves_bytes(node):
         return ()
     of_bytes = _WITH_BYTES.get(node.op)
     made = rule(replace(node, types=QUANTIZED)) if of_bytes is None else of_bytes(node)
@@ -150,3 +175,19 @@ def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]
     if any(isinstance(step.spec, LinearResize) for step in steps):
         raise NotLowered("no kernel interpolates bytes")
     return tuple(replace(step, dtype=DType.UINT8, result_dtype=DType.UINT8) for step in steps)
+
+
+def _moves_bytes(node: NodeView) -> bool:
+    if node.op not in _OF_BYTES or not is_standard(node.proto.domain) or not node.proto.input:
+        return False
+    kind = node.graph.elem_type(node.proto.input[0])
+    return any(kind == dtype.onnx_type for dtype in QUANTIZED)
+
+
+def _of_integers(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:
+    """The steps of a node that changes the axes of integers; none for another node."""
+    if node.op not in _OF_INTEGERS or not is_standard(node.proto.domain) or not selection.makes_integers(node, 0):
+        return ()
+    made = rule(replace(node, types=(DType.INT64,)))
+    steps = made if isinstance(made, tuple) else (made,)
+    return tuple(replace(step, dtype=DType.INT64, result_dtype=DType.INT64) for step in steps)

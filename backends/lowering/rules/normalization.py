@@ -47,18 +47,19 @@ def group_normalization(node: NodeView) -> Step:
 
 
 def softmax(node: NodeView) -> Step:
-    """Softmax and LogSoftmax over the last axis, or over the channels of images."""
+    """Softmax and LogSoftmax along any axis."""
     rank = len(node.dims(0))
     # Up to opset 12, all axes from this one on are one.
     axis = int(node.attribute("axis", -1 if node.graph.opset >= 13 else 1)) % rank
-    spec = Softmax(is_log=node.op == "LogSoftmax")
+    is_log = node.op == "LogSoftmax"
     if node.is_dequantized(0):
         raise NotLowered("its operand is quantized, and onnxruntime computes it on bytes")
     if axis == rank - 1:
-        return node.step(spec, node.operand(0, "rows"))
-    if axis == 1 and rank == 4 and node.graph.opset >= 13:
-        return node.step(spec, node.operand(0, "image"))
-    raise NotLowered("its axis is neither the last one nor that of the channels of images")
+        return node.step(Softmax(is_log), node.operand(0, "rows"))
+    if node.graph.opset < 13:
+        raise NotLowered("it takes its last axes as one")
+    view = node.operand(0, "image" if axis == 1 and rank == 4 else None)
+    return node.step(Softmax(is_log, axis), view)
 
 
 def _image_channels(node: NodeView) -> int:

@@ -1,17 +1,26 @@
-"""MaxPool, AveragePool, pooling of whole images, and ReduceMean, ReduceSum and ReduceMax where they are that."""
+"""MaxPool, AveragePool, pooling of whole images, and reductions: ReduceMean, ReduceSum, ReduceMax and ReduceMin."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from sift_onnx.backends.lowering.dims import product
+from sift_onnx.backends.lowering.dims import Dims, concrete, product
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
-from sift_onnx.backends.lowering.specs import ChannelScale, Geometry, GlobalPool, Pool, Reshaped, result_dims
+from sift_onnx.backends.lowering.specs import (
+    ChannelScale,
+    Geometry,
+    GlobalPool,
+    Pool,
+    ReduceExtreme,
+    Reshaped,
+    result_dims,
+)
 
-__all__ = ["global_average_pool", "global_max_pool", "pool", "reduce_max", "reduce_mean", "reduce_sum"]
+__all__ = ["global_average_pool", "global_max_pool", "pool", "reduce_extreme", "reduce_mean", "reduce_sum"]
 
 # Pixels of the largest window that the kernels take.
 _MOST_PIXELS = 4096
@@ -43,22 +52,41 @@ def global_average_pool(node: NodeView) -> Step:
 
 
 def global_max_pool(node: NodeView) -> Step:
-    """GlobalMaxPool over two axes: a window of the whole image."""
+    """GlobalMaxPool over two axes: a window of the whole image, if its size is known."""
     node.operand(0, "image")
-    size = tuple(size for size in node.dims(0)[2:] if isinstance(size, int))
-    if len(size) != 2 or not 0 < size[0] * size[1] <= _MOST_PIXELS:
-        raise NotLowered("the height and width of its window are unknown, or too large")
-    return node.step(Pool("max", Geometry((size[0], size[1]))), "image")
+    if not _has_window(node.dims(0)):
+        return node.step(ReduceExtreme("max", (2, 4)), "image")
+    height, width = concrete(node.dims(0)[2:])
+    return node.step(Pool("max", Geometry((height, width))), "image")
 
 
-def reduce_max(node: NodeView) -> tuple[Step, ...]:
-    """ReduceMax over height and width: a window of the whole image, whose one position may be dropped."""
-    node.operand(0, "image")
-    axes = node.axes()
-    if sorted(axis % 4 for axis in axes) != [2, 3]:
-        raise NotLowered(f"a maximum over the axes {axes}; the kernels have that over height and width")
+def _has_window(dims: Dims) -> bool:
+    """Whether a window can be the whole image."""
+    return all(isinstance(size, int) for size in dims[2:]) and 0 < math.prod(concrete(dims[2:])) <= _MOST_PIXELS
+
+
+def reduce_extreme(node: NodeView) -> tuple[Step, ...]:
+    """ReduceMax and ReduceMin over neighbouring axes.
+
+    A maximum over height and width is a window of the whole image, whose one position may be dropped.
+    """
+    dims = node.dims(0)
+    axes = sorted({axis % len(dims) for axis in node.axes()})
+    keep_axes = bool(node.attribute("keepdims", 1))
+    if not axes or axes != list(range(axes[0], axes[-1] + 1)):
+        raise NotLowered(f"an extreme over the axes {axes}; the kernels have that over neighbouring ones")
+    if any(dims[axis] == 0 for axis in axes) or (len(axes) == len(dims) and not keep_axes):
+        raise NotLowered("it is of no values, or makes a number")
+    if node.op == "ReduceMax" and axes == [2, 3] and len(dims) == 4 and _has_window(dims):
+        return _largest_pixels(node, keep_axes)
+    view = node.operand(0)
+    spec = ReduceExtreme("max" if node.op == "ReduceMax" else "min", (axes[0], axes[-1] + 1), keep_axes)
+    return (node.step(spec, view, view if keep_axes else "rows"),)
+
+
+def _largest_pixels(node: NodeView, keep_axes: bool) -> tuple[Step, ...]:
     step = global_max_pool(node)
-    if node.attribute("keepdims", 1):
+    if keep_axes:
         return (step,)
     kept = f"{step.output}/kept"
     dropped = replace(step, spec=Reshaped(((0, 1), (1, 2))), inputs=(kept,), result_view="rows")

@@ -55,14 +55,15 @@ __all__ = [
 def quantize(node: NodeView) -> Step:
     """Floats to bytes, with one scale for all."""
     view = node.operand(0)
-    step = node.step(Quantize(_quantization(node, 1, 2, of=node.output)), view)
+    step = node.step(Quantize(_quantization(node, 1, 2, of=node.proto.output[0])), view)
     return replace(step, result_dtype=DType.UINT8)
 
 
 def dequantize(node: NodeView) -> Step:
     """Bytes to floats, with one scale for all."""
     view = node.bytes_view(node.input(0))
-    return replace(node.step(Dequantize(_quantization(node, 1, 2, of=node.input(0))), view), dtype=DType.UINT8)
+    x = _quantization(node, 1, 2, of=node.proto.input[0])
+    return replace(node.step(Dequantize(x), view), dtype=DType.UINT8)
 
 
 def quantized_convolution(node: NodeView) -> Step:
@@ -184,7 +185,7 @@ def padded_bytes(node: NodeView) -> Step:
 
 def _shift_of(node: NodeView) -> int:
     """What the kernels' bytes are above those of the operand."""
-    return -int(np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(node.graph.elem_type(node.input(0)))).min)
+    return -int(np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(node.graph.elem_type(node.proto.input[0]))).min)
 
 
 def quantized_activation(node: NodeView) -> Step:

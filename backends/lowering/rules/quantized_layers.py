@@ -13,6 +13,7 @@ from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.matching.integer_layers import IntegerMatch
 from sift_onnx.backends.lowering.quantization import IntegerMatrix, Quantization
+from sift_onnx.backends.lowering.rules.flat_images import FlatImages
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View, dims_of
 from sift_onnx.backends.lowering.rules.stored_integers import (
     Integers,
@@ -29,7 +30,9 @@ __all__ = [
     "channel_vector",
     "check_integers",
     "conv_spec",
+    "convolution_of_bytes",
     "dequantized_layer",
+    "dequantized_operand",
     "integer_layer",
     "matmul_spec",
     "quantization_at",
@@ -43,16 +46,25 @@ def dequantized_layer(node: NodeView) -> Step | None:
 
     It reads the bytes, and makes floats: what quantizes them again is fused with it.
     """
+    found = dequantized_operand(node)
+    if found is None:
+        return None
+    operand, x = found
+    return convolution_of_bytes(node, operand, x) if node.op == "Conv" else _product(node, operand, x)
+
+
+def dequantized_operand(node: NodeView) -> tuple[str, Quantization] | None:
+    """What a layer multiplies dequantized constants by: bytes, and what they stand for; None for any other node."""
     if not is_standard_op(node.proto, "Conv", "MatMul", "Gemm"):
         return None
     read = dequantizer_of(node.graph, node.input(0))
     if read is None or not has_dequantized_weights(node):
         return None
-    x = quantization_at(node.graph, read, 1, 2, of=read.input[0])
-    return _convolution(node, read.input[0], x) if node.op == "Conv" else _product(node, read.input[0], x)
+    return read.input[0], quantization_at(node.graph, read, 1, 2, of=read.input[0])
 
 
-def _convolution(node: NodeView, operand: str, x: Quantization) -> Step:
+def convolution_of_bytes(node: NodeView, operand: str, x: Quantization) -> Step:
+    """The step of a Conv of dequantized weights, which reads ``operand``, the bytes that ``x`` tells of."""
     weights = weights_of(node, 0)
     spec = conv_spec(node, weights, x, node.dims(0)[1])
     bias, shift = dequantized_bias(node, spec.scale, spec.weights.rows)
@@ -110,6 +122,8 @@ def conv_spec(node: NodeView, integers: Integers, x: Quantization, channels: obj
         NotLowered: the kernels have none for these sizes; the message says why.
     """
     shape = tuple(int(n) for n in integers.constant.shape)
+    if len(shape) == 3 and isinstance(node, FlatImages):
+        shape = (*shape[:2], 1, shape[2])
     if len(shape) != 4:
         raise NotLowered(f"a convolution over {len(shape) - 2} axes; the kernels are two-dimensional")
     rows, group_channels, height, width = shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, names_in, product
 from sift_onnx.backends.lowering.rules.moving import view_of_result
+from sift_onnx.backends.lowering.rules.selection import cast_integers, makes_integers
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.sizes import reshaped
 from sift_onnx.backends.lowering.specs import Reshaped, result_dims
@@ -22,7 +23,9 @@ def identity(node: NodeView) -> Step:
 
 
 def cast(node: NodeView) -> Step:
-    """Cast of floats to floats."""
+    """Cast of floats to floats, and of the integers that kernels make."""
+    if makes_integers(node, 0):
+        return cast_integers(node)
     view = node.operand(0)
     if node.graph.elem_type(node.output) != node.graph.elem_type(node.input(0)):
         raise NotLowered("it makes numbers of another type")

@@ -9,11 +9,11 @@ from typing import Literal, cast
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.dims import Dim, divided
+from sift_onnx.backends.lowering.dims import Dim, Dims, divided
 from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, Padding, Sampling
-from sift_onnx.backends.lowering.rules.moving import view_of_result
+from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import DepthToSpace, Joined, LinearResize, PixelCopy, Reshaped
+from sift_onnx.backends.lowering.specs import DepthToSpace, Joined, LinearResize, PixelCopy, Range, Reshaped, Sliced
 
 __all__ = ["depth_to_space", "pad", "padded_images", "resize", "upsample"]
 
@@ -34,7 +34,7 @@ def resize(node: NodeView) -> Step:
         raise NotLowered("no kernel resizes with antialias or exclude_outside")
     if node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise NotLowered("it keeps the ratio of height and width")
-    sizes = node.graph.vector(node.input(3)) if node.input(3) else None
+    sizes = node.vector(3)
     if node.input(3) and sizes is None:
         raise NotLowered("its sizes are computed during the run")
     scales = None if node.input(3) else _floats(node, place)
@@ -108,9 +108,41 @@ def pad(node: NodeView) -> Step | tuple[Step, ...]:
     """Pad of images, or of rows by a constant."""
     is_image = len(node.dims(0)) == 4 and node.views.get(node.input(0)) != "rows"
     pads = node.integers(1, "pads")
+    if min(pads, default=0) < 0:
+        return _cropped(node, pads, is_image)
     if is_image or not any(pads) or node.attribute("mode", "constant") != "constant":
         return padded_images(node)
-    return _padded_rows(node, pads)
+    return _padded_rows(node, pads, node.input(0), node.dims(0))
+
+
+def _cropped(node: NodeView, pads: list[int], is_image: bool) -> tuple[Step, ...]:
+    """Pad by fewer than no positions: they are sliced off before others are put in, as where tokens are shifted."""
+    dims, axes = list(node.dims(0)), _padded_axes(node, pads)
+    ranges = []
+    for axis, before, behind in zip(axes, pads, pads[len(axes) :], strict=False):
+        size = dims[axis]
+        if min(before, behind) >= 0:
+            continue
+        start, left = max(-before, 0), max(-behind, 0)
+        if not isinstance(size, int) or start + left >= size:
+            raise NotLowered("it crops an axis of unknown size, or all of it")
+        ranges.append(Range(axis, start, size - left, of=size))
+        dims[axis] = size - left - start
+    others = [max(pad, 0) for pad in pads]
+    if not any(others):
+        return (moved(node, Sliced(tuple(ranges)), node.output),)
+    if is_image or node.attribute("mode", "constant") != "constant":
+        raise NotLowered("it crops images and pads them, or does not pad by a constant")
+    cropped = moved(node, Sliced(tuple(ranges)), f"{node.output}/cropped")
+    return (cropped, *_padded_rows(node, others, cropped.output, tuple(dims)))
+
+
+def _padded_axes(node: NodeView, pads: list[int]) -> list[int]:
+    rank = len(node.dims(0))
+    axes = [axis % rank for axis in node.integers(3, "axes")] or list(range(rank))
+    if len(pads) != 2 * len(axes):
+        raise NotLowered(f"it has {len(pads)} pads for {len(axes)} axes")
+    return axes
 
 
 def padded_images(node: NodeView) -> Step:
@@ -122,9 +154,7 @@ def padded_images(node: NodeView) -> Step:
     mode = node.attribute("mode", "constant")
     if mode not in ("constant", "edge", "reflect"):
         raise NotLowered(f"no kernel pads with {mode}")
-    axes = [axis % 4 for axis in node.integers(3, "axes")] or list(range(4))
-    if len(pads) != 2 * len(axes):
-        raise NotLowered(f"it has {len(pads)} pads for {len(axes)} axes")
+    axes = _padded_axes(node, pads)
     both = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
     if any(axis < 2 and any(sizes) for axis, sizes in both.items()):
         raise NotLowered("it pads images or channels")
@@ -140,13 +170,10 @@ def padded_images(node: NodeView) -> Step:
     return node.step(PixelCopy(Padding(*height, kind), Padding(*width, kind), _fill(node)), "image")
 
 
-def _padded_rows(node: NodeView, pads: list[int]) -> tuple[Step, ...]:
-    """Pad by a constant of what is no image: one position repeated before and behind it, along each axis."""
-    name, dims = node.input(0), list(node.dims(0))
+def _padded_rows(node: NodeView, pads: list[int], name: str, sizes: Dims) -> tuple[Step, ...]:
+    """Pad by a constant of ``name``, of ``sizes``: one position repeated before and behind it, along each axis."""
+    dims, axes = list(sizes), _padded_axes(node, pads)
     node.operand(0, "rows")
-    axes = [axis % len(dims) for axis in node.integers(3, "axes")] or list(range(len(dims)))
-    if len(pads) != 2 * len(axes) or min(pads) < 0:
-        raise NotLowered(f"its pads are {pads}; the kernels do not crop")
     padded = [(axis, pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes) if pads[i] or pads[i + len(axes)]]
     fill = _fill(node)
     if not math.isfinite(fill):

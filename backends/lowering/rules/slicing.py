@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.resampling import Padding, Slicing
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
+from sift_onnx.backends.lowering.rules.selection import gather_rows, makes_integers
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import Channels, PixelCopy, Range, Reshaped, Sliced
+from sift_onnx.backends.lowering.specs import (
+    Channels,
+    PixelCopy,
+    Range,
+    Reshaped,
+    Sliced,
+    Spec,
+    Transposed,
+    result_dims,
+)
 
 __all__ = ["gather", "slice_", "split"]
 
@@ -61,12 +72,15 @@ def slice_(node: NodeView) -> Step:
     return moved(node, Sliced(tuple(_range(dims, axis, part) for axis, part in slices.items())), node.output)
 
 
-def gather(node: NodeView) -> Step:
+def gather(node: NodeView) -> Step | tuple[Step, ...]:
     """Gather of one position, whose axis is dropped, of positions one after the other, or of channels in any order.
 
-    GatherND is the same, where its places are along the first axis.
+    Windows are gathered by places of several axes, and rows of a table by integers of a kernel. GatherND is the same,
+    where its places are along the first axis.
     """
     places = node.array(1)
+    if places is None and makes_integers(node, 1) and node.op == "Gather":
+        return gather_rows(node)
     if places is None:
         raise NotLowered(f"the places that it gathers are {node.why_not_constant(1)}")
     dims = node.dims(0)
@@ -76,17 +90,31 @@ def gather(node: NodeView) -> Step:
             raise NotLowered("it gathers along several axes")
         places = places[:, 0]
     listed, size = [int(n) for n in places.reshape(-1)], dims[axis]
-    if places.ndim > 1 or not listed:
-        raise NotLowered(f"it gathers by places of shape {list(places.shape)}")
+    if not listed:
+        raise NotLowered("it gathers nothing")
     if isinstance(size, int):
         listed = [place + size * (place < 0) for place in listed]
         if min(listed) < 0 or max(listed) >= size:
             raise NotLowered("it gathers positions that are not there")
+    if places.ndim > 1:
+        return _windows(node, axis, listed, places.shape)
     if any(b != a + 1 for a, b in pairwise(listed)):
-        return _channels(node, axis, listed)
+        return _channels(node, axis, listed) if axis == _channel_axis(node, axis) else _positions(node, axis, listed)
     first, end = listed[0], listed[-1] + 1
     taken = _range(dims, axis, slice(first, end or _OPEN_END, 1))
     return moved(node, Sliced((taken,), drops=places.ndim == 0), node.output)
+
+
+def _windows(node: NodeView, axis: int, listed: list[int], shape: tuple[int, ...]) -> tuple[Step, ...]:
+    """Channels in any order, as several axes."""
+    gathered = _channels(node, axis, listed)
+    gathered = replace(gathered, output=node.between("gathered"))
+    rank = len(node.dims(0))
+    before, behind = ([(i, i + 1) for i in places] for places in (range(axis), range(axis + 1, rank)))
+    spec = Reshaped((*before, *shape, *behind))
+    dims = result_dims(spec, result_dims(gathered.spec, node.dims(0)))
+    view = view_of_result(node, node.output, dims)
+    return gathered, Step(spec, (gathered.output,), node.output, gathered.view, view, (node.index,))
 
 
 def _are_pixels(node: NodeView, dims: Dims, axes: set[int]) -> bool:
@@ -100,15 +128,43 @@ def _are_pixels(node: NodeView, dims: Dims, axes: set[int]) -> bool:
 def _channels(node: NodeView, axis: int, taken: list[int]) -> Step:
     """Channels of images, or columns of matrices, in any order."""
     dims = node.dims(0)
-    view: View = node.operand(0, node.views.get(node.input(0)) or ("image" if len(dims) == 4 and axis == 1 else "rows"))
-    if axis != (1 if view == "image" else len(dims) - 1):
+    if axis != _channel_axis(node, axis):
         raise NotLowered(f"in an order of its own along axis {axis}; the kernels have that along channels only")
-    size = dims[axis]
+    view, size = node.operand(0, _view_of_channels(node, axis)), dims[axis]
     if not isinstance(size, int) or not taken:
         raise NotLowered("the number of channels is unknown, or none is taken")
     if max(size, len(taken)) > _MOST_CHANNELS:
         raise NotLowered(f"{size} channels are more than kernels are made for")
     return node.step(Channels(tuple(taken), axis), view)
+
+
+def _view_of_channels(node: NodeView, axis: int) -> View:
+    """How an operand is read of which channels along ``axis`` are taken, if that is their axis."""
+    return node.views.get(node.input(0)) or ("image" if len(node.dims(0)) == 4 and axis == 1 else "rows")
+
+
+def _channel_axis(node: NodeView, axis: int) -> int:
+    return 1 if _view_of_channels(node, axis) == "image" else len(node.dims(0)) - 1
+
+
+def _positions(node: NodeView, axis: int, taken: list[int]) -> tuple[Step, ...]:
+    """Positions in any order along an axis that is turned to be that of channels, and back."""
+    dims = node.dims(0)
+    view, rank, size = node.operand(0), len(dims), dims[axis]
+    if not isinstance(size, int) or max(size, len(taken)) > _MOST_CHANNELS:
+        raise NotLowered("the number of positions is unknown, or too large")
+    order = (*(i for i in range(rank) if i != axis), axis)
+    back = tuple(order.index(i) for i in range(rank))
+    result = (*dims[:axis], len(taken), *dims[axis + 1 :])
+    names = [node.input(0), node.between("turned"), node.between("gathered"), node.output]
+    specs: list[tuple[Spec, View, View]] = [
+        (Transposed(order), view, "rows"),
+        (Channels(tuple(taken), rank - 1), "rows", "rows"),
+        (Transposed(back), "rows", view_of_result(node, node.output, result)),
+    ]
+    return tuple(
+        Step(spec, (names[i],), names[i + 1], read, made, (node.index,)) for i, (spec, read, made) in enumerate(specs)
+    )
 
 
 def _is_all(dims: Dims, axis: int, part: slice) -> bool:

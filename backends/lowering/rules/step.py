@@ -12,10 +12,10 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.specs import Spec
+from sift_onnx.backends.lowering.specs import GatherElements, GatherRows, Spec
 from sift_onnx.backends.lowering.specs.decoding import CacheNames
 
 __all__ = [
@@ -52,7 +52,7 @@ class Step:
         result_view: of the result.
         nodes: indices of the model's nodes that it stands for, the one it is named after first.
         mask: name of an array that is read as it is, outside of the kernels' layouts; empty if there is none.
-        dtype: element type of the operands.
+        dtype: element type of the operands, but for those that :meth:`dtype_of` knows better.
         result_dtype: of the result.
         cache: arrays that are read and made outside of the kernels' layouts, and whose sizes change from run to run.
         is_extra: whether the model, and so onnxruntime, does without it.
@@ -75,6 +75,12 @@ class Step:
         """Values that are read as they are, and so from outside the region."""
         read = self.cache.read if self.cache is not None else ()
         return (*((self.mask,) if self.mask else ()), *read, *(self.inputs if self.view == "array" else ()))
+
+    def dtype_of(self, operand: int) -> DType:
+        """Element type of an operand, by its place."""
+        if operand and isinstance(self.spec, GatherElements):
+            return DType.INT64
+        return DType.FLOAT32 if operand and isinstance(self.spec, GatherRows) else self.dtype
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -191,6 +197,11 @@ class NodeView:
                 raise NotLowered(f"its output {used[0]!r} is read: only the first is made by the kernels")
         return names[0]
 
+    def between(self, what: str) -> str:
+        """A name for a value that one step for the node makes for another."""
+        base = self.proto.output[0]
+        return f"{base}/{what}{self.output.removeprefix(base)}"
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """A value, strings decoded."""
         value = self._attributes.get(name, default)
@@ -229,6 +240,10 @@ class NodeView:
             if dims is not None and self.graph.elem_type(name) == DType.FLOAT32.onnx_type:
                 return np.full([1] * len(dims), number, np.float32)
         return values
+
+    def vector(self, position: int) -> tuple[Dim, ...] | None:
+        """The elements of an input of small integers that is constant, or follows from sizes; None for another one."""
+        return self.graph.vector(self.input(position)) if self.input(position) else None
 
     def dims(self, position: int) -> Dims:
         """Sizes of an input; see :func:`dims_of`."""

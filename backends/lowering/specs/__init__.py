@@ -7,7 +7,7 @@ from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, Glo
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Range, Repeated, Reshaped, Sliced, Transposed
 from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
-from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise, UnaryFunction
 from sift_onnx.backends.lowering.specs.products import BatchedMatmul
 from sift_onnx.backends.lowering.specs.quantized import (
     ALL_BYTES,
@@ -24,6 +24,14 @@ from sift_onnx.backends.lowering.specs.quantized import (
 )
 from sift_onnx.backends.lowering.specs.recurrent import Recurrent
 from sift_onnx.backends.lowering.specs.result_dims import Spec, result_dims
+from sift_onnx.backends.lowering.specs.selection import (
+    ArgExtreme,
+    CastIntegers,
+    GatherElements,
+    GatherRows,
+    ReduceExtreme,
+    TopK,
+)
 from sift_onnx.backends.lowering.specs.windows import Geometry, Pair, Pool
 
 __all__ = [
@@ -31,6 +39,7 @@ __all__ = [
     "NO_ACTIVATION",
     "RELU",
     "Activation",
+    "ArgExtreme",
     "Attention",
     "AttentionRoundings",
     "BatchedMatmul",
@@ -38,6 +47,7 @@ __all__ = [
     "ByteTable",
     "CacheNames",
     "CachedAttention",
+    "CastIntegers",
     "ChannelCombine",
     "ChannelScale",
     "Channels",
@@ -47,6 +57,8 @@ __all__ = [
     "Dequantize",
     "DynamicQuantize",
     "Elementwise",
+    "GatherElements",
+    "GatherRows",
     "Geometry",
     "GlobalPool",
     "GroupNormalization",
@@ -68,6 +80,7 @@ __all__ = [
     "QuantizedMean",
     "Range",
     "Recurrent",
+    "ReduceExtreme",
     "Repeated",
     "Reshaped",
     "Rotated",
@@ -76,6 +89,8 @@ __all__ = [
     "Softmax",
     "Spec",
     "TableRows",
+    "TopK",
     "Transposed",
+    "UnaryFunction",
     "result_dims",
 ]

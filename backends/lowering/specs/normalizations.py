@@ -47,6 +47,12 @@ class GroupNormalization:
 
 @dataclass(frozen=True)
 class Softmax:
-    """exp(x) by its sum over the channels of a row, or of a pixel of an image; with ``is_log``, the logarithm of it."""
+    """exp(x) by its sum along an axis.
+
+    Attributes:
+        is_log: whether the result is the logarithm of that.
+        axis: -1 are the channels of rows, and 1 those of images.
+    """
 
     is_log: bool = False
+    axis: int = -1

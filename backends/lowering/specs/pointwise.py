@@ -8,12 +8,15 @@ from typing import Literal
 from sift_onnx.backends.lowering.specs.activations import NO_ACTIVATION, Activation
 from sift_onnx.backends.lowering.weights import Floats
 
-__all__ = ["ChannelCombine", "ChannelScale", "Elementwise"]
+__all__ = ["ChannelCombine", "ChannelScale", "Elementwise", "UnaryFunction"]
+
+# Of one operand, and no activations.
+UnaryFunction = Literal["square_root", "reciprocal", "exponential", "softplus"]
 
 
 @dataclass(frozen=True)
 class Elementwise:
-    """activation(x kind second); ``first`` is the activation of x alone.
+    """activation(x kind second), or activation(function(x)); ``first`` is the activation of x alone.
 
     Attributes:
         kind: what is done.
@@ -23,7 +26,7 @@ class Elementwise:
             it lacks are in front.
     """
 
-    kind: Literal["first", "add", "subtract", "multiply", "divide"]
+    kind: Literal["first", "add", "subtract", "multiply", "divide", UnaryFunction]
     activation: Activation = NO_ACTIVATION
     broadcasts: bool = False
     repeats: bool = False

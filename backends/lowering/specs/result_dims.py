@@ -25,6 +25,15 @@ from sift_onnx.backends.lowering.specs.quantized import (
     QuantizedMean,
 )
 from sift_onnx.backends.lowering.specs.recurrent import Recurrent
+from sift_onnx.backends.lowering.specs.selection import (
+    ArgExtreme,
+    CastIntegers,
+    GatherElements,
+    GatherRows,
+    ReduceExtreme,
+    TopK,
+    dims_of_extreme,
+)
 from sift_onnx.backends.lowering.specs.windows import Pair, Pool
 
 __all__ = ["Spec", "result_dims"]
@@ -50,6 +59,12 @@ Spec = (
     | BatchedMatmul
     | Rotated
     | TableRows
+    | ArgExtreme
+    | ReduceExtreme
+    | TopK
+    | GatherElements
+    | GatherRows
+    | CastIntegers
     | Moving
     | Quantize
     | Dequantize
@@ -117,6 +132,14 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case TableRows():
             rows = dims if spec.kind == "positions" else (*dims, spec.tokens)
             return (*rows, spec.table.shape[1])
+        case ArgExtreme() | ReduceExtreme():
+            return dims_of_extreme(spec, dims)
+        case TopK(axis=axis):
+            return tuple(spec.k if place == axis % len(dims) else size for place, size in enumerate(dims))
+        case GatherElements(axis=axis) if second is not None:
+            return tuple(second[i] if i == axis % len(dims) else size for i, size in enumerate(dims))
+        case GatherRows():
+            return (*dims, spec.columns)
         case Sliced():
             left: list[Dim] = list(dims)
             for taken in spec.ranges:

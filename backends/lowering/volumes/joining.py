@@ -38,7 +38,7 @@ def split(writer: VolumeWriter, node: NodeView) -> None:
         raise NotLowered(f"it splits axis {axis}, or into parts of unknown sizes")
     writer.write_like(node, [writer.form(volume, form), *node.proto.input[1:]], form, axis=axis)
     channels, depth, height, width = volume.sizes
-    for name, tensor, count in zip(node.proto.output, writer.nodes[-1].output, counts, strict=True):
+    for name, tensor, count in zip(node.proto.output, writer.last.output, counts, strict=True):
         sizes = (count, depth, height, width) if axis == 1 else (channels, count, height, width)
         writer.made(node, form, tensor, sizes, name)
 

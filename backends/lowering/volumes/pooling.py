@@ -137,7 +137,7 @@ def resize(writer: VolumeWriter, node: NodeView) -> None:
 
 def _without_axes(writer: VolumeWriter) -> None:
     """Of the node written last: its factors are those of all axes."""
-    node = writer.nodes[-1]
+    node = writer.last
     for found in [attribute for attribute in node.attribute if attribute.name in ("axes", "keep_aspect_ratio_policy")]:
         node.attribute.remove(found)
 

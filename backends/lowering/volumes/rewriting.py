@@ -74,9 +74,7 @@ def _rewritten(graph: GraphView) -> GraphView:
             writer.copy(index)
     for name in graph.outputs:
         writer.plain(name)
-    view = graph.with_nodes(writer.nodes, writer.places, writer.constants)
-    view.moves = frozenset(writer.moves)
-    return view
+    return writer.written()
 
 
 def _normalize_groups(writer: VolumeWriter, norm: GroupNormMatch) -> None:

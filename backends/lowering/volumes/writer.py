@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.graph_writer import GraphWriter
 from sift_onnx.backends.lowering.rules import NodeView, NotLowered
 from sift_onnx.backends.lowering.volumes.forms import Form, Place, Size, Sizes, Volume
-from sift_onnx.graphs.constants import new_constant
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["VolumeWriter"]
@@ -26,22 +25,27 @@ class VolumeWriter:
 
     Attributes:
         graph: that is rewritten.
-        nodes: in the order in which they are written.
-        places: for the index of a node of ``graph``, that of the one in its place.
-        moves: indices of nodes that only move values, and that the model does not have.
-        constants: new ones.
     """
 
     def __init__(self, graph: GraphView) -> None:
         self.graph = graph
-        self.nodes: list[onnx.NodeProto] = []
-        self.places: dict[int, int] = {}
-        self.moves: set[int] = set()
-        self.constants: dict[str, gs.Constant] = {}
+        self._writer = GraphWriter(graph)
+        # Indices of nodes that only move values, and that the model does not have.
+        self._moves: set[int] = set()
         self._volumes: dict[str, Volume] = {}
-        self._taken = {*graph.inputs, *graph.producers, *graph.constants}
         self._sizes: dict[Place, str] = {}
         self._targets: dict[tuple[int, ...], str] = {}
+
+    def written(self) -> GraphView:
+        """The graph of what was written, which knows what moves values alone."""
+        view = self._writer.written()
+        view.moves = frozenset(self._moves)
+        return view
+
+    @property
+    def last(self) -> onnx.NodeProto:
+        """The node that was written last."""
+        return self._writer.last
 
     def volume(self, name: str) -> Volume | None:
         """A float32 value of five axes that nodes make, or that enters the graph; None for any other value."""
@@ -177,13 +181,11 @@ class VolumeWriter:
 
     def constant(self, values: npt.NDArray[Any] | SparseWeight, name: str) -> str:
         """A new constant, and its name."""
-        name = self._new(name)
-        self.constants[name] = new_constant(name, values)
-        return name
+        return self._writer.constant(values, name)
 
     def move(self, op: str, inputs: Sequence[str], name: str = "", output: str = "", **attributes: Any) -> str:
         """Write a node that the model does not have and that moves values; what it makes."""
-        self.moves.add(len(self.nodes))
+        self._moves.add(self._writer.count)
         return self.add(op, inputs, name, output, **attributes)
 
     def add(self, op: str, inputs: Sequence[str], name: str = "", output: str = "", **attributes: Any) -> str:
@@ -196,16 +198,16 @@ class VolumeWriter:
             output: its very name, where other nodes know it.
             attributes: of the node.
         """
-        made = output or self._new(name)
-        self.nodes.append(onnx.helper.make_node(op, inputs, [made], name=f"{made}: {op}", **attributes))
+        made = output or self._writer.unique(name)
+        self._writer.add(op, inputs, made, **attributes)
         return made
 
     def write(
         self, node: NodeView, op: str, inputs: Sequence[str], form: Form, output: str = "", **attributes: Any
     ) -> str:
         """Write the node in the place of one of the model; what it makes, which may have to be ``output``."""
-        made = output or self._new(f"{node.output} ({form.name.lower()})")
-        self._place(node.index, onnx.helper.make_node(op, inputs, [made], name=node.proto.name, **attributes))
+        made = output or self._writer.unique(f"{node.output} ({form.name.lower()})")
+        self._writer.write(node.index, onnx.helper.make_node(op, inputs, [made], name=node.proto.name, **attributes))
         return made
 
     def write_like(
@@ -229,26 +231,14 @@ class VolumeWriter:
                 copy.attribute.remove(found)
             copy.attribute.append(onnx.helper.make_attribute(name, value))
         for position, name in enumerate(copy.output):
-            copy.output[position] = self._new(f"{name} ({form.name.lower()})") if name else ""
+            copy.output[position] = self._writer.unique(f"{name} ({form.name.lower()})") if name else ""
         if is_part:
             copy.name = f"{copy.output[0]}: {node.op}"
-            self.nodes.append(copy)
+            self._writer.append(copy)
         else:
-            self._place(node.index, copy)
+            self._writer.write(node.index, copy)
         return str(copy.output[0])
 
     def copy(self, index: int) -> None:
         """Write a node of the model as it is."""
-        self._place(index, self.graph.nodes[index])
-
-    def _place(self, index: int, node: onnx.NodeProto) -> None:
-        self.places[index] = len(self.nodes)
-        self.nodes.append(node)
-
-    def _new(self, name: str) -> str:
-        own, number = name, 1
-        while own in self._taken:
-            number += 1
-            own = f"{name} {number}"
-        self._taken.add(own)
-        return own
+        self._writer.write(index, self.graph.nodes[index])

@@ -11,6 +11,10 @@
 //                                                  lanes and channels past the last hold any value
 //   dynamic_quads  16 words and quads              the first words are a DynamicScale that a run has found
 //
+// One layout holds places of values, and is counted in words as well:
+//
+//   integers  [n][c][h][w]               int64, two words each; they may begin at any word
+//
 // A matrix [m][k] is the tensor n=m, c=k, h=w=1: in NCHWn16 its lanes are 16 rows (tokens).
 //
 // An Op is immutable after construction, may run on several threads at once, and writes the same bits for any number of
@@ -35,11 +39,13 @@ inline constexpr std::int64_t kLanes = 16;
 
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-enum class Layout : std::uint8_t { nchw, nchw_n16, bytes, quads, dynamic_quads };
+enum class Layout : std::uint8_t { nchw, nchw_n16, bytes, quads, dynamic_quads, integers };
 
 // Whether tensors in this layout are aligned to 64 bytes. In other layouts, a tensor may begin at any channel of
 // another.
-inline bool is_aligned_layout(Layout layout) { return layout != Layout::nchw && layout != Layout::bytes; }
+inline bool is_aligned_layout(Layout layout) {
+  return layout != Layout::nchw && layout != Layout::bytes && layout != Layout::integers;
+}
 
 // Words in front of dynamic quads.
 inline constexpr std::int64_t kDynamicWords = 16;
@@ -74,6 +80,7 @@ inline std::int64_t element_count(const Shape& shape, Layout layout) {
     case Layout::bytes: return ceil_div(shape.n * shape.c * pixels, 4);
     case Layout::quads: return quads;
     case Layout::dynamic_quads: return quads + kDynamicWords;
+    case Layout::integers: return 2 * shape.n * shape.c * pixels;
   }
   return shape.n * shape.c * pixels;
 }

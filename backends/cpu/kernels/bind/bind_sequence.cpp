@@ -58,22 +58,25 @@ Sequence* make_sequence(const std::vector<StepSpec>& specs, std::int64_t scratch
   return new Sequence(std::move(steps), scratch_size, std::move(array_sizes));
 }
 
-// Words of an array of bytes, which are passed as if they were floats; none if it is of another type.
-template <typename Byte>
+// Words of an array of other elements than floats, which are passed as if they were floats; none if it is of another
+// type.
+template <typename Element>
 std::optional<std::pair<float*, std::int64_t>> words_of(nb::handle item) {
-  nb::ndarray<Byte, nb::c_contig, nb::device::cpu> array;
+  nb::ndarray<Element, nb::c_contig, nb::device::cpu> array;
   if (!nb::try_cast(item, array, false)) return std::nullopt;
-  const auto words = static_cast<std::int64_t>((array.size() + sizeof(float) - 1) / sizeof(float));
-  return std::pair{reinterpret_cast<float*>(const_cast<std::remove_const_t<Byte>*>(array.data())), words};
+  const auto words = static_cast<std::int64_t>((array.size() * sizeof(Element) + sizeof(float) - 1) / sizeof(float));
+  return std::pair{reinterpret_cast<float*>(const_cast<std::remove_const_t<Element>*>(array.data())), words};
 }
 
 template <typename Array>
-std::optional<std::pair<float*, std::int64_t>> words_of_bytes(nb::handle item) {
+std::optional<std::pair<float*, std::int64_t>> words_of_others(nb::handle item) {
   constexpr bool kWritable = std::is_same_v<Array, FloatsOut>;
   using Unsigned = std::conditional_t<kWritable, std::uint8_t, const std::uint8_t>;
   using Signed = std::conditional_t<kWritable, std::int8_t, const std::int8_t>;
+  using Integer = std::conditional_t<kWritable, std::int64_t, const std::int64_t>;
   if (const auto words = words_of<Unsigned>(item)) return words;
-  return words_of<Signed>(item);
+  if (const auto words = words_of<Signed>(item)) return words;
+  return words_of<Integer>(item);
 }
 
 // The caller's array: the very one, since copies would be lost, or of no use to the next run.
@@ -84,7 +87,7 @@ float* array_of(nb::handle item, std::size_t number, std::int64_t size, const ch
   };
   Array array;
   if (!nb::try_cast(item, array, false)) {
-    const auto words = words_of_bytes<Array>(item);
+    const auto words = words_of_others<Array>(item);
     if (words && words->second == size) return words->first;
     refuse(words ? "has " + std::to_string(words->second) + " words of four bytes, not " + std::to_string(size)
                  : requirement);
@@ -230,8 +233,8 @@ void bind_sequence(nb::module_& module) {
           "run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, nb::arg("seconds").noconvert() = nb::none(),
           nb::arg("caches").noconvert() = nb::list(),
           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Arrays are of float32, or "
-          "of bytes (uint8, int8), whose sizes are counted in words of four, rounded up. Each step that takes a cache "
-          "has one of `caches`: keys and values of the past, those after the run, of (sequences, heads, tokens, "
+          "of uint8, int8 or int64, whose sizes are counted in words of four bytes, rounded up. Each step that takes a "
+          "cache has one of `caches`: keys and values of the past, those after the run, of (sequences, heads, tokens, "
           "depth), which may lie where the past ones do, and are None where the cache is only read; the tokens of each "
           "sequence's past where they differ, those that count, and a mask of (sequences, heads, new tokens, tokens), "
           "or None. Thread-safe.")

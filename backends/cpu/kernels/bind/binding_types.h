@@ -67,11 +67,12 @@ template <typename Value, std::size_t Size>
 using Names = std::array<std::pair<const char*, Value>, Size>;
 
 // The words of the Python interface and of profiles.
-inline constexpr Names<Layout, 5> kLayoutNames{{{"planes", Layout::nchw},
+inline constexpr Names<Layout, 6> kLayoutNames{{{"planes", Layout::nchw},
                                                 {"images16", Layout::nchw_n16},
                                                 {"bytes", Layout::bytes},
                                                 {"quads", Layout::quads},
-                                                {"dynamic_quads", Layout::dynamic_quads}}};
+                                                {"dynamic_quads", Layout::dynamic_quads},
+                                                {"integers", Layout::integers}}};
 // Those of floats, which most operators take.
 inline constexpr Names<Layout, 2> kLayouts{{kLayoutNames[0], kLayoutNames[1]}};
 

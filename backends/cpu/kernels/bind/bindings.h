@@ -27,6 +27,9 @@ void bind_recurrent(nanobind::module_& module);
 // Operators on values of tensors where they lie, and softmax.
 void bind_views(nanobind::module_& module);
 
+// Operators that find values, and take values by where they are.
+void bind_selection(nanobind::module_& module);
+
 // How weights are stored in files.
 void bind_stored_weights(nanobind::class_<SparseWeights>& weights);
 void bind_stored_rows(nanobind::class_<PackedRows>& rows);

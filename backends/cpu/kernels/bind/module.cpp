@@ -30,6 +30,7 @@ NB_MODULE(_kernels, module) {
   sift::cpu::bind_products(module);
   sift::cpu::bind_recurrent(module);
   sift::cpu::bind_views(module);
+  sift::cpu::bind_selection(module);
   sift::cpu::bind_sequence(module);
   sift::cpu::bind_int8(module);
   sift::cpu::bind_trainable_conv(module);

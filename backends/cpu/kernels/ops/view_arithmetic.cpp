@@ -13,6 +13,16 @@ namespace {
 // Floats that are worked on at a time: the buffers stay in the first-level cache.
 constexpr std::int64_t kPieceFloats = 2048;
 
+std::optional<UnaryFunction> function_of(ViewArithmeticKind kind) {
+  switch (kind) {
+    case ViewArithmeticKind::square_root: return UnaryFunction::square_root;
+    case ViewArithmeticKind::reciprocal: return UnaryFunction::reciprocal;
+    case ViewArithmeticKind::exponential: return UnaryFunction::exponential;
+    case ViewArithmeticKind::softplus: return UnaryFunction::softplus;
+    default: return std::nullopt;
+  }
+}
+
 struct Buffers {
   alignas(64) std::array<float, kPieceFloats> left;
   alignas(64) std::array<float, kPieceFloats> right;
@@ -73,7 +83,8 @@ void scatter(const float* from, std::int64_t stride, std::int64_t count, std::in
 ViewArithmetic::ViewArithmetic(ViewArithmeticOptions options, const KernelTable& kernels)
     : options_(std::move(options)), kernels_(kernels), view_kernels_(view_kernels_of(kernels)) {
   const ViewArithmeticOptions& o = options_;
-  if ((o.kind == ViewArithmeticKind::first) == o.right.has_value()) {
+  const bool takes_one = o.kind == ViewArithmeticKind::first || function_of(o.kind);
+  if (takes_one == o.right.has_value()) {
     throw std::invalid_argument("view arithmetic: a second operand is missing, or there is one too many");
   }
   if (o.kind != ViewArithmeticKind::first && (o.scale != 1 || o.shift != 0)) {
@@ -176,20 +187,24 @@ void ViewArithmetic::combine(const float* left, const float* right, std::int64_t
     case ViewArithmeticKind::add: args.kind = BinaryKind::add; break;
     case ViewArithmeticKind::subtract: args.kind = BinaryKind::subtract; break;
     case ViewArithmeticKind::multiply: args.kind = BinaryKind::multiply; break;
-    case ViewArithmeticKind::divide:
-      view_kernels_.divide(left, right, out, count);
+    default:
+      if (const auto function = function_of(options_.kind)) {
+        view_kernels_.function_of(*function, left, out, count);
+      } else {
+        view_kernels_.divide(left, right, out, count);
+      }
       if (options_.activation.kind == ActivationKind::none) return;
       args.a = out;
       args.b = nullptr;
-      break;
   }
   kernels_.elementwise(args);
 }
 
-// Lanes past the last image hold finite values, which quotients of them need not be.
+// Lanes past the last image hold finite values, which quotients and functions of them need not be.
 void ViewArithmetic::clear_idle_lanes(const Piece& piece, float* values) const {
   const std::int64_t images = options_.left.shape.n - piece.group * kLanes;
-  if (options_.layout != Layout::nchw_n16 || options_.kind != ViewArithmeticKind::divide || images >= kLanes) return;
+  const bool is_finite = options_.kind != ViewArithmeticKind::divide && !function_of(options_.kind);
+  if (options_.layout != Layout::nchw_n16 || is_finite || images >= kLanes) return;
   for (std::int64_t i = 0; i < piece.count; ++i) {
     std::fill(values + i * kLanes + images, values + (i + 1) * kLanes, 0.0F);
   }

@@ -13,7 +13,18 @@
 
 namespace sift::cpu {
 
-enum class ViewArithmeticKind : std::uint8_t { first, add, subtract, multiply, divide };
+enum class ViewArithmeticKind : std::uint8_t {
+  first,
+  add,
+  subtract,
+  multiply,
+  divide,
+  // Of one operand.
+  square_root,
+  reciprocal,
+  exponential,
+  softplus
+};
 
 struct ViewArithmeticOptions {
   ViewArithmeticKind kind = ViewArithmeticKind::first;
@@ -22,14 +33,15 @@ struct ViewArithmeticOptions {
   Activation activation;
   std::vector<std::int64_t> sizes;
   TensorView left;
-  std::optional<TensorView> right;  // none for `first`
+  std::optional<TensorView> right;  // none for `first` and the functions of one operand
   std::optional<TensorView> out;    // where the result lies in a larger tensor; none: it is all of one, in order
   Layout layout = Layout::nchw;
 };
 
-// activation(left op right), an array of `sizes`. Input and second operand are the tensors of left and right, which may
-// be one. The result is one image of as many channels as it has values, or what `out` says; in NCHWn16 it is one of
-// each image, since the lanes hold images. The output may not be the second operand, as other operators' may.
+// activation(left op right), or activation(function(left)), an array of `sizes`. Input and second operand are the
+// tensors of left and right, which may be one. The result is one image of as many channels as it has values, or what
+// `out` says; in NCHWn16 it is one of each image, since the lanes hold images. The output may not be the second
+// operand, as other operators' may.
 class ViewArithmetic final : public Op {
  public:
   // Throws std::invalid_argument for views that leave their tensors, a second operand that is missing or superfluous,

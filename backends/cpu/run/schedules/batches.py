@@ -15,25 +15,31 @@ from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, kernel_shape, operand_key
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import (
+    ArgExtreme,
     Attention,
     BatchedMatmul,
     Channels,
     Elementwise,
+    GatherElements,
+    GatherRows,
     GlobalPool,
     Joined,
     LinearResize,
     Moving,
     PixelCopy,
     Recurrent,
+    ReduceExtreme,
     Repeated,
     Reshaped,
     Sliced,
+    Softmax,
     Spec,
+    TopK,
     Transposed,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
-__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled", "moves_channels"]
+__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_of_channels", "is_scaled", "moves_channels"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ def is_scaled(
 def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
     """Whether an operator takes operands of these sizes: what is known before a run need not hold in it."""
     first, *others = operands
-    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent)):
+    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent, ArgExtreme, ReduceExtreme, TopK)):
         return True
     match spec:
         case Reshaped():
@@ -110,6 +116,18 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             return keys[:-1] == (*first[:-2], first[-1]) and values[:-1] == (*first[:-2], keys[-1])
         case BatchedMatmul():
             return first[-1] == others[0][-2]
+        case ArgExtreme(axis=axis):
+            return first[axis] > 0
+        case ReduceExtreme(axes=axes):
+            return all(first[slice(*axes)])
+        case TopK(axis=axis):
+            return first[axis] >= spec.k
+        case GatherElements(axis=axis):
+            at = axis % len(first)
+            indices = (*result[: at + 1], *(1,) * (len(result) - at - 1)) if spec.repeats else result
+            return others[0] == indices and _without(first, at) == _without(result, at)
+        case GatherRows():
+            return True
         case CachedAttention(is_parted=is_parted):
             tokens = 2 if is_parted else 1
             return all(len(own) == len(first) and own[0] == first[0] and own[tokens] == first[tokens] for own in others)
@@ -156,6 +174,10 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
             return all(taken.axis > 0 for taken in ranges)
         case Joined(axis=axis):
             return axis > 0
+        case ArgExtreme(axis=axis) | TopK(axis=axis) | GatherElements(axis=axis) | Softmax(axis=axis):
+            return axis != 0
+        case ReduceExtreme(axes=axes):
+            return axes[0] > 0
         case Recurrent():
             return False
         case BatchedMatmul():
@@ -171,9 +193,13 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
 
 def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     """Whether each of ``count`` images or rows of the result is made of the same one of the operands."""
-    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, Recurrent)):
+    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, GatherRows, Recurrent)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
+        return False
+    if isinstance(step.spec, (ArgExtreme, TopK, GatherElements, Softmax)) and not is_of_channels(step, step.spec.axis):
+        return False
+    if isinstance(step.spec, ReduceExtreme) and (step.view == "rows" or step.spec.axes[0] == 0):
         return False
     sizes = dims[step.output]
     operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
@@ -197,6 +223,11 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     # or the four of an image.
     values = [*((own, step.view) for own in operands), (sizes, step.result_view)]
     return stays and all(own[0] == count and len(own) == (2 if view == "rows" else 4) for own, view in values)
+
+
+def is_of_channels(step: Step, axis: int) -> bool:
+    """Whether an axis of a step's operand is that of its channels."""
+    return axis == (1 if step.view == "image" else -1)
 
 
 def moves_channels(region: Region) -> bool:

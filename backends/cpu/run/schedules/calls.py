@@ -56,13 +56,15 @@ def bytes_of(shape: Shape, layout: Layout, dtype: DType) -> int:
             return dtype.itemsize * _whole(n, LANES) * c * h * w
         case "bytes":
             return _whole(n * c * h * w, _SCRATCH_UNIT)
+        case "integers":
+            return DType.INT64.itemsize * n * c * h * w
     quads = _whole(n * h * w, LANES) * _whole(c, QUAD)
     return quads + (_DYNAMIC_BYTES if layout == "dynamic_quads" else 0)
 
 
 def words_of(count: int, dtype: DType) -> int:
     """Floats, or words of four bytes, of an array of the caller."""
-    return count if dtype is DType.FLOAT32 else -(-count // _SCRATCH_UNIT)
+    return -(-dtype.itemsize * count // _SCRATCH_UNIT)
 
 
 def _whole(count: int, unit: int) -> int:

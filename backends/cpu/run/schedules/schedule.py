@@ -9,6 +9,15 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.operators import build, build_for_size
+from sift_onnx.backends.cpu.run.schedules.axis_steps import (
+    deliver_integers,
+    find_places,
+    normalize_along,
+    read_integers,
+    reduce_extreme,
+    take_elements,
+)
+from sift_onnx.backends.cpu.run.schedules.batches import is_of_channels
 from sift_onnx.backends.cpu.run.schedules.byte_steps import compute_bytes, deliver_bytes, move_bytes
 from sift_onnx.backends.cpu.run.schedules.calls import Schedule, bytes_of
 from sift_onnx.backends.cpu.run.schedules.frame_steps import convolve_frames, fill_range, joined_frames
@@ -22,13 +31,16 @@ from sift_onnx.backends.cpu.run.schedules.token_steps import attend, attend_to_c
 from sift_onnx.backends.cpu.run.schedules.values import OpOf, Values
 from sift_onnx.backends.cpu.run.schedules.view_moves import moved
 from sift_onnx.backends.cpu.run.schedules.view_steps import combine_in_place, join_in_place
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
+    ArgExtreme,
     Attention,
     BatchedMatmul,
     Channels,
     Conv,
     Elementwise,
+    GatherElements,
     GlobalPool,
     Joined,
     LinearLayer,
@@ -37,7 +49,9 @@ from sift_onnx.backends.lowering.specs import (
     Moving,
     PixelCopy,
     Recurrent,
+    ReduceExtreme,
     Softmax,
+    TopK,
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
@@ -77,7 +91,9 @@ def schedule(
 def _run_step(values: Values, index: int, step: Step) -> None:
     """Add the calls of a step, with copies of what it needs in another place."""
     spec = step.spec
-    if step.dtype.is_bytes and isinstance(spec, (Moving, PixelCopy)):
+    if step.dtype is DType.INT64:
+        read_integers(values, index, step)
+    elif step.dtype.is_bytes and isinstance(spec, (Moving, PixelCopy)):
         move_bytes(values, index, step, spec, lambda index, step: _run_step(values, index, step))
     elif step.dtype.is_bytes or step.result_dtype.is_bytes:
         compute_bytes(values, index, step)
@@ -100,6 +116,14 @@ def _run_step(values: Values, index: int, step: Step) -> None:
         multiply(values, index, step, spec)
     elif isinstance(spec, Recurrent):
         walk_steps(values, index, step)
+    elif isinstance(spec, (ArgExtreme, TopK)):
+        find_places(values, index, step, spec)
+    elif isinstance(spec, GatherElements):
+        take_elements(values, index, step, spec)
+    elif isinstance(spec, ReduceExtreme):
+        reduce_extreme(values, index, step, spec)
+    elif isinstance(spec, Softmax) and not is_of_channels(step, spec.axis):
+        normalize_along(values, index, step, spec.axis)
     elif not combine_in_place(values, index, step):
         _compute(values, index, step)
 
@@ -198,6 +222,9 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
 
 def _deliver(values: Values, step: Step) -> None:
     """Bring a result into the caller's array."""
+    if step.result_dtype is DType.INT64:
+        deliver_integers(values, step)
+        return
     if step.result_dtype.is_bytes:
         deliver_bytes(values, step)
         return

@@ -13,6 +13,7 @@ from sift_onnx.backends.cpu.run.schedules.calls import Calls, words_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, kernel_shape, operand_key
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.tensor_copies import TensorCopies
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import Moving
 from sift_onnx.errors import BackendError
@@ -37,6 +38,7 @@ class Values:
         views: of floats, by name.
         copies: of views.
         bytes: quantized values.
+        integers: places of values.
         masks: arrays of the caller, by the name of the mask.
         direct: the caller's array of each output, by name.
         array_sizes: floats of each array of the caller.
@@ -57,6 +59,7 @@ class Values:
         self.views: dict[str, PlacedView] = {}
         self.copies = TensorCopies(self.calls, layout_of, isa)
         self.bytes = ByteCalls(self.calls, isa)
+        self.integers: dict[str, Stored] = {}
         self.masks: dict[str, str] = {}
         self.direct = {name: f"{name}:array" for name in region.outputs}
         self._movers = {step.output: i for i, step in enumerate(region.steps) if isinstance(step.spec, Moving)}
@@ -73,6 +76,8 @@ class Values:
         self.calls.places[array] = (number, 0)
         if view == "array":
             self.masks[name] = array
+        elif self.region.dtypes[name] is DType.INT64:
+            self.integers[key] = Stored(array, kernel_shape(self.dims[key], view), "integers")
         elif self.region.dtypes[name].is_bytes:
             self.bytes.stored[key] = Stored(array, kernel_shape(self.dims[key], view), "bytes")
             if name in self.region.signed:

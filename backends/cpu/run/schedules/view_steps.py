@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from msgspec.structs import replace
@@ -31,7 +32,14 @@ from sift_onnx.backends.cpu.run.schedules.view_factors import (
 )
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import NO_ACTIVATION, Activation, ChannelScale, Elementwise, Joined
+from sift_onnx.backends.lowering.specs import (
+    NO_ACTIVATION,
+    Activation,
+    ChannelScale,
+    Elementwise,
+    Joined,
+    UnaryFunction,
+)
 
 __all__ = ["combine_in_place", "in_order", "in_planes", "join_in_place", "place_result", "together"]
 
@@ -52,19 +60,19 @@ class _Arithmetic:
 def combine_in_place(values: Values, index: int, step: Step) -> bool:
     """Add the call of a step of arithmetic that reads its operands where they lie; whether it has one.
 
-    Whole tensors in the layout of their rows or images have faster kernels, but for quotients.
+    Whole tensors in the layout of their rows or images have faster kernels, but for quotients and functions.
     """
     found = _arithmetic(step)
     if found is None:
         return False
     dims = values.dims[step.output]
     views = [values.view(step, position).repeated(dims) for position in range(len(step.inputs))]
-    is_quotient = found.kind == "divide"
-    if not is_quotient and all(view.is_whole for view in views) and not _leaves_planes(values, step, views):
+    is_here_alone = found.kind == "divide" or found.kind in get_args(UnaryFunction)
+    if not is_here_alone and all(view.is_whole for view in views) and not _leaves_planes(values, step, views):
         return False
     if _combine(values, index, step, found, views):
         return True
-    if not is_quotient:
+    if not is_here_alone:
         return False
     views = [in_planes(values, view) for view in views]
     if _combine(values, index, step, found, views):

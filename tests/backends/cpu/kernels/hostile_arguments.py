@@ -53,6 +53,7 @@ class Hostile(Sources):
             self.copy,
             self.recurrent,
             self.of_views,
+            self.selection,
         )
         make = self.rng.choice((self.conv, self.conv, self.conv, *others))
         return make()
@@ -162,6 +163,23 @@ class Hostile(Sources):
             return self.kernels.ChannelScale(scale, shift, layout=self.layout()), channels
         return self.kernels.LayerNormalization(scale, shift, 1e-5, layout=self.layout()), channels
 
+    def selection(self) -> tuple[Any, int | None]:
+        """What finds places, or takes values by them."""
+        is_least = self.rng.random() < 0.5
+        match self.rng.choice(("extreme", "value", "top", "top", "gather", "cast")):
+            case "extreme":
+                takes_last, isa = self.rng.random() < 0.5, self.rng.choice(ISAS)
+                op = self.kernels.ArgExtreme(is_least=is_least, takes_last=takes_last, layout=self.layout(), isa=isa)
+            case "value":
+                op = self.kernels.ReduceExtreme(is_least=is_least, layout=self.layout(), isa=self.rng.choice(ISAS))
+            case "top":
+                op = self.kernels.TopK(self.rng.choice((1, 2, 3, self.size())), is_least=is_least)
+            case "gather":
+                op = self.kernels.GatherElements(self.rng.choice((1, 3, self.size())), self.rng.random() < 0.3)
+            case _:
+                op = self.kernels.CastIntegers()
+        return op, None
+
     def copy(self) -> tuple[Any, int | None]:
         """What moves values, from and to any place."""
         places = [[self.rng.choice((0, 0, 1, 2, 3, self.size())) for _ in range(self.rng.randrange(5))] for _ in "xy"]
@@ -242,8 +260,8 @@ class Hostile(Sources):
             return op, None
         self.depth = 1
         sizes = [self.positive() for _ in range(self.rng.choice((0, 1, 2, 3, 9)))]
-        kind = self.rng.choice(("first", "add", "divide"))
-        right = self.view(len(sizes)) if (kind == "first") == (self.rng.random() < 0.02) else None
+        kind = self.rng.choice(("first", "add", "divide", "softplus"))
+        right = self.view(len(sizes)) if (kind in ("first", "softplus")) == (self.rng.random() < 0.02) else None
         out = self.view(len(sizes)) if self.rng.random() < 0.3 else None
         op = self.kernels.ViewArithmetic(
             kind, sizes=sizes, left=self.view(len(sizes)), right=right, out=out, activation=self.activation(), **common
@@ -272,6 +290,9 @@ class Hostile(Sources):
         second = (
             self.floats(count_of(second_shape, op.output_layout)) if of_channels or self.rng.random() < 0.4 else None
         )
+        if isinstance(op, self.kernels.GatherElements) and self.rng.random() < 0.9:
+            indices = [self.rng.choice((0, 0, 0, -1, shape[1])) for _ in range(math.prod(out_shape))]
+            second = np.array(indices, np.int64).view(np.float32)
         source, out = self.floats(count_of(shape, op.input_layout)), self.floats(count_of(out_shape, op.output_layout))
         op.run(self.rng.choice(self.pools), shape, source, out, second)
         if hasattr(op, "source"):

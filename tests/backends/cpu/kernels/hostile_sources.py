@@ -109,6 +109,8 @@ def count_of(shape: tuple[int, ...], layout: str) -> int:
             return (n + 15) // 16 * 16 * c * h * w
         case "bytes":
             return (n * c * h * w + 3) // 4
+        case "integers":
+            return 2 * n * c * h * w
         case "quads" | "dynamic_quads":
             return (n * h * w + 15) // 16 * 16 * ((c + 3) // 4) + 16 * (layout == "dynamic_quads")
     return n * c * h * w

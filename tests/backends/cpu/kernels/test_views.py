@@ -132,6 +132,23 @@ def test_arithmetic_of_views(
     np.testing.assert_allclose(found, activate(combined, activation), rtol=3e-7, atol=1e-6)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("kind", "function"), [
+    ("square_root", np.sqrt), ("reciprocal", lambda x: 1 / x), ("exponential", np.exp),
+    ("softplus", lambda x: np.logaddexp(0, x)),
+])  # fmt: skip
+def test_functions_of_one_view(isa: str, kind: str, function: Any) -> None:
+    """Over all that floats have, and where results vanish, overflow or are no numbers."""
+    x = np.concatenate([np.geomspace(1e-30, 1e30, 333), np.linspace(0.5, 89, 300), [0, math.inf, math.nan]])
+    x = np.concatenate([x, -x]).astype(np.float32)
+    op = _kernels.ViewArithmetic(kind, sizes=(x.size,), left=((1, x.size, 1, 1), 0, [1]), layout="planes", isa=isa)
+    out = np.empty_like(x)
+    op.run(_kernels.ThreadPool(1), (1, x.size, 1, 1), x, out)
+    with np.errstate(all="ignore"):
+        expected = function(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(out, expected, rtol=6e-7, atol=2e-38)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_result_is_written_where_a_view_says(layout: str) -> None:
     """Both halves of the middle axis, of which the second one is the same everywhere."""

@@ -10,7 +10,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower import stages
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Elementwise
+from sift_onnx.backends.lowering.specs import ArgExtreme, Elementwise
 
 
 def pooled_net(rng):
@@ -52,6 +52,15 @@ def test_what_is_large_follows_from_the_element_type(monkeypatch, dtype, count):
     monkeypatch.setattr(stages, "_LARGE_BYTES", 16 * 8 * 64 * 64)
     step = Step(Elementwise("first"), ("x",), "y", "image", "image", (0,), dtype=dtype)
     assert stages.count_of_large([step], {"x": ("n", 8, 64, 64)}) == count
+
+
+def test_classes_of_large_pixels_are_found_image_by_image(monkeypatch):
+    monkeypatch.setattr(stages, "_LARGE_BYTES", 1 << 20)
+    scores = Step(Elementwise("first"), ("x",), "scores", "image", "image", (0,))
+    classes = Step(
+        ArgExtreme("max", 1, keep_axes=False), ("scores",), "y", "image", "rows", (1,), result_dtype=DType.INT64
+    )
+    assert stages.count_of_large([scores, classes], {"x": ("n", 8, 64, 64)}) == 2
 
 
 def test_the_system_says_how_large_caches_are():

@@ -1,8 +1,12 @@
-// Products, quotients and softmax of values where they lie, in both layouts.
+// Products, quotients and softmax of values where they lie, and places of extreme values, in both layouts.
 #include <cmath>
 #include <utility>
 #include <vector>
 
+#include "ops/selection/arg_extreme.h"
+#include "ops/selection/gather_elements.h"
+#include "ops/selection/integers.h"
+#include "ops/selection/top_k.h"
 #include "ops/softmax.h"
 #include "ops/view_arithmetic.h"
 #include "products/batched_matmul.h"
@@ -107,6 +111,42 @@ void test_softmax(Random& random, ThreadPool& pool, const KernelTable& kernels, 
   }
 }
 
+// Places of values in either layout, and what is at these places.
+void test_selection(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const Shape shape{random.between(1, 20), random.between(3, 70), random.between(1, 2), random.between(1, 40)};
+  Tensor planes = random_tensor(random, element_count(shape, Layout::nchw));
+  const std::int64_t pixels = shape.h * shape.w;
+  Tensor lanes = random_lanes(random, shape);
+  for (std::int64_t i = 0; i < element_count(shape, Layout::nchw); ++i) {
+    planes[i] = static_cast<float>(random.between(-4, 4));  // many are equal
+    const std::int64_t image = i / (shape.c * pixels);
+    lanes[(image / kLanes * shape.c * pixels + i % (shape.c * pixels)) * kLanes + image % kLanes] = planes[i];
+  }
+  const bool is_least = random.chance(0.5);
+  const std::int64_t k = random.between(1, 3);
+  Tensor first(2 * shape.n * pixels);
+  Tensor same(2 * shape.n * pixels);
+  Tensor ranked(2 * shape.n * k * pixels);
+  Tensor values(shape.n * k * pixels);
+  ArgExtreme(is_least, false, Layout::nchw, kernels).run(pool, shape, planes.data(), {}, first.data());
+  ArgExtreme(is_least, false, Layout::nchw_n16, kernels).run(pool, shape, lanes.data(), {}, same.data());
+  TopK(k, is_least, kernels).run(pool, shape, planes.data(), {}, ranked.data());
+  GatherElements(k, false).run(pool, shape, planes.data(), ranked.data(), values.data());
+  for (std::int64_t i = 0; i < shape.n * pixels; ++i) {
+    const std::int64_t image = i / pixels;
+    const std::int64_t place = load_integer(first.data(), i);
+    const std::int64_t best = image * k * pixels + i % pixels;
+    check(place == load_integer(same.data(), i), "extremes in both layouts, " + isa);
+    check(place == load_integer(ranked.data(), best), "the first of k is the extreme, " + isa);
+    check(values[best] == planes[(image * shape.c + place) * pixels + i % pixels], "values by places, " + isa);
+    for (std::int64_t rank = 1; rank < k; ++rank) {
+      const float before = values[best + (rank - 1) * pixels];
+      const float own = values[best + rank * pixels];
+      check(is_least ? before <= own : before >= own, "k values in order, " + isa);
+    }
+  }
+}
+
 }  // namespace
 
 void test_views(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
@@ -116,6 +156,7 @@ void test_views(Random& random, ThreadPool& pool, const KernelTable& kernels, co
       test_quotient(random, pool, kernels, layout, isa);
     }
     test_softmax(random, pool, kernels, isa);
+    test_selection(random, pool, kernels, isa);
   }
 }
 

@@ -45,6 +45,21 @@ def test_a_conformer_module_is_one_part_of_images():
     assert sum(isinstance(step.spec, Reshaped) for step in region.steps) <= 4
 
 
+@pytest.mark.parametrize("axes", [{}, {"axes": [2]}])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resize_of_one_axis(mode, axes):
+    net = SparseNet(opset=20)
+    x = net.op("Relu", conv(net, net.input("x", 2, 4, 6, declared=["n", 4, 6]), 4, 6, 3))
+    scales = net.constant([2.0] if axes else [1.0, 1.0, 2.0])
+    sizes = net.constant([18] if axes else [2, 6, 18], dtype=np.int64)
+    x = net.op("Resize", x, "", scales, mode=mode, **axes)
+    if axes:
+        x = net.op("Resize", x, "", "", sizes, mode=mode, **axes)
+    net.output(net.op("ConvTranspose", x, net.weight(6, 3, 4, fan_in=12), strides=[2], pads=[1, 1]))
+    program = assert_same_at_batches(net.model(), (1, 17))
+    assert len(program.parts) == 1
+
+
 @pytest.mark.parametrize("attributes", [
     {"strides": [2]}, {"dilations": [2], "pads": [2, 2]}, {"pads": [0, 2]}, {"auto_pad": "SAME_UPPER", "pads": None},
     {"group": 2},

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from half_nets import halved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quantized_nets import (
@@ -27,7 +28,7 @@ from sparse_nets import ONE_THREAD, places, reasons
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.lowering.specs import Attention, Dequantize, Quantize
+from sift_onnx.backends.lowering.specs import Attention, Dequantize, Quantize, QuantizedConv
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -70,6 +71,20 @@ def test_static_quantization(net: str, spelling: str) -> None:
     assert len(borders) == 2
 
 
+@pytest.mark.parametrize("spelling", ["qdq", "qdq of int8", "qoperator"])
+def test_convolutions_of_one_axis(spelling: str) -> None:
+    program = assert_same(static("steps", spelling), batches=(1, 17))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    layers = [step.spec for step in part.region.steps if isinstance(step.spec, QuantizedConv)]
+    assert len(layers) == 4
+    # Between them are bytes.
+    assert all(spec.y is not None for spec in layers)
+    why = [placement.reason for placement in program.placements if placement.op in ("Conv", "QLinearConv")]
+    assert len(why) == 4
+    assert all("int8" in reason for reason in why)
+
+
 @pytest.mark.parametrize("spelling", ["qdq", "qdq per channel"])
 def test_weights_that_the_graph_quantizes(spelling: str) -> None:
     program = assert_same(quantized_in_the_graph(static("images", spelling)), batches=(3,))
@@ -93,6 +108,17 @@ def test_int8_without_zero_points() -> None:
     feeds = inputs_of(model, 3)
     compare(program.run(feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(feeds), last_scale(program))
     assert "int8, " in reasons(program)["second"]
+
+
+def test_scales_of_halves() -> None:
+    """A quantized model in float16 has int8 layers, too."""
+    model = halved(static("images", "qdq per channel"))
+    model.opset_import[0].version, model.ir_version = 21, 10
+    program = CpuProgram(model, ONE_THREAD)
+    assert "int8, " in reasons(program)["second"]
+    assert len(program.parts) == 1
+    feeds = {name: array.astype(np.float16) for name, array in inputs_of(model, 3).items()}
+    compare(program.run(feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(feeds), last_scale(program))
 
 
 def test_floats_between_a_layer_and_a_sum() -> None:

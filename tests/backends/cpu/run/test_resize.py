@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sparse_nets import SparseNet, assert_same_as_onnxruntime, places, reasons
 
+from sift_onnx.backends.cpu.lower.weights import pays
 from sift_onnx.backends.lowering.specs import Conv, PixelCopy
 from sift_onnx.errors import UsageError
 
@@ -35,7 +36,7 @@ COORDINATES = ["asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"
 NEAREST = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 
 
-@pytest.mark.parametrize("batch", [1, 3, 16])
+@pytest.mark.parametrize("batch", [1, 16])
 @pytest.mark.parametrize(("coordinates", "nearest"), list(itertools.product(COORDINATES, NEAREST)))
 @pytest.mark.parametrize("scales", [(2, 2), (3, 1), (1.5, 0.7)])
 def test_the_nearest_pixel(batch, coordinates, nearest, scales):
@@ -203,18 +204,58 @@ def test_transposed_convolutions_that_tile_their_result(batch, kernel, biased):
     assert sum(isinstance(spec, Conv) for spec in specs) == 3
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [{"strides": [1, 1]}, {"strides": [2, 2], "pads": [1, 1, 1, 1]}, {"strides": [2, 2], "output_padding": [1, 1]},
-     {"strides": [2, 2], "dilations": [2, 2]}, {"strides": [2, 2], "group": 2}],
-)  # fmt: skip
-def test_other_transposed_convolutions_are_left_out(attributes):
+@pytest.mark.parametrize("batch", [1, 17])
+@pytest.mark.parametrize(("kernel", "attributes"), [
+    ((4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+    ((3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((3, 2), {"strides": [2, 1], "output_padding": [1, 0]}),
+    ((5, 4), {"strides": [3, 2], "pads": [1, 2, 2, 1]}),
+    ((3, 3), {"strides": [1, 1], "pads": [1, 1, 1, 1], "group": 2}),
+    ((2, 2), {"strides": [2, 2], "group": 2}),
+    ((1, 2), {"strides": [2, 3], "group": 8}),
+    ((4, 4), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+], ids=str)  # fmt: skip
+def test_transposed_convolutions_whose_windows_overlap(batch, kernel, attributes):
     def transposed(net, x):
-        made = 8 // attributes.get("group", 1)
-        return net.op("ConvTranspose", x, net.weight(8, made, 2, 2, fan_in=8), name="op", **attributes)
+        bias = net.constant(np.linspace(-1, 1, 8, dtype=np.float32))
+        weight = net.weight(8, 8 // attributes.get("group", 1), *kernel, fan_in=8)
+        return net.op("Relu", net.op("ConvTranspose", x, weight, bias, **attributes))
 
-    program = assert_same_as_onnxruntime((net := between(transposed, is_open=False)).model(), net.feeds)
-    assert "windows do not overlap" in reasons(program)["op"]
+    assert_whole(between(transposed, batch, is_open=False))
+
+
+def test_transposed_convolutions_of_open_sizes():
+    def transposed(net, x):
+        return net.op("ConvTranspose", x, net.weight(8, 8, 4, 4, fan_in=8), strides=[2, 2], pads=[1, 1, 1, 1])
+
+    assert_whole(between(transposed))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_open", "reason"),
+    [({"dilations": [2, 2]}, False, "dilations"), ({"pads": [1, 1, 1, 1]}, True, "a part of the last block"),
+     ({"output_shape": [14, 10]}, False, "follows from the size"), ({"pads": [3, 3, 3, 3]}, False, "cuts off more")],
+)  # fmt: skip
+def test_other_transposed_convolutions_are_left_out(attributes, is_open, reason):
+    def transposed(net, x):
+        weight = net.weight(8, 8, 3, 3, fan_in=8)
+        return net.op("ConvTranspose", x, weight, strides=[2, 2], name="op", **attributes)
+
+    program = assert_same_as_onnxruntime((net := between(transposed, is_open=is_open)).model(), net.feeds)
+    assert reason in reasons(program)["op"]
+
+
+def test_zeros_between_windows_are_no_pruned_weights():
+    net = SparseNet()
+    weight = net.constant(np.random.default_rng(0).standard_normal((4, 4, 4, 4)).astype(np.float32), "dense")
+    x = net.conv(net.input("x", 1, 4, 6, 6), 4, 4)
+    net.output(net.op("ConvTranspose", x, weight, strides=[2, 2], pads=[1, 1, 1, 1], name="op"))
+    (region,) = [part.region for part in assert_same_as_onnxruntime(net.model(), net.feeds).parts]
+    (spec,) = [step.spec for step in region.steps if isinstance(step.spec, Conv) and step.spec.weights.rows == 16]
+    assert spec.weights.active_share == 1
+    assert spec.weights.density == 16 / 36
+    assert not pays(spec.weights)
 
 
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])

@@ -1,4 +1,5 @@
-// Kernels for values that stay where they lie: products of two computed matrices, quotients and softmax.
+// Kernels for values that stay where they lie: products of two computed matrices, quotients, softmax, and places of
+// extreme values.
 #pragma once
 
 #include <cstddef>
@@ -54,13 +55,48 @@ struct SoftmaxArgs {
   bool is_log;
 };
 
+inline constexpr std::int64_t kExtremeLanes = 64;
+
+// The places of the largest or smallest of `count` values in each lane, which are `stride` floats apart: of equal ones
+// the first, or the last. NaN is neither, unless it is the first value.
+struct ExtremeLanesArgs {
+  const float* x;
+  std::int64_t count;  // positive, below 2**31
+  std::ptrdiff_t stride;
+  int lanes;  // up to kExtremeLanes
+  bool is_least;
+  bool takes_last;
+  std::int32_t* out;  // [kExtremeLanes], all of which may be written
+};
+
+// The largest or smallest values themselves, found in the same way, of any number of lanes.
+struct ExtremeValuesArgs {
+  const float* x;
+  std::int64_t count;  // positive
+  std::ptrdiff_t stride;
+  std::int64_t lanes;
+  bool is_least;
+  float* out;  // [lanes]
+};
+
+enum class UnaryFunction : std::uint8_t { square_root, reciprocal, exponential, softplus };
+
 struct ViewKernels {
   void (*product_tile)(const ProductTileArgs&);
   std::int64_t tile_columns;  // a multiple of 16
   void (*lane_product)(const LaneProductArgs&);
-  void (*divide)(const float* a, const float* b, float* out, std::int64_t count);  // `out` may be `a` or `b`
+  void (*divide)(const float* a, const float* b, float* out, std::int64_t count);           // `out` may be `a` or `b`
+  void (*function_of)(UnaryFunction kind, const float* a, float* out, std::int64_t count);  // `out` may be `a`
   void (*softmax_row)(const SoftmaxArgs&);
   void (*softmax_lanes)(const SoftmaxArgs&);
+  // The same place as of lanes, of adjacent values.
+  std::int64_t (*extreme_of_row)(const float* x, std::int64_t count, bool is_least, bool takes_last);
+  void (*extremes_of_lanes)(const ExtremeLanesArgs&);
+  // The value itself, of adjacent values.
+  float (*extreme_value_of_row)(const float* x, std::int64_t count, bool is_least);
+  void (*extreme_values_of_lanes)(const ExtremeValuesArgs&);
+  // The first place whose value is larger than `bound`, or NaN, or smaller if asked for that; `count` if there is none.
+  std::int64_t (*next_beyond)(const float* x, std::int64_t count, float bound, bool is_less);
 };
 
 // Those of the same instruction set as `kernels`.

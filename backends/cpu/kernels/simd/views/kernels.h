@@ -2,6 +2,8 @@
 #pragma once
 
 #include "simd/views/divide.h"
+#include "simd/views/extremes.h"
+#include "simd/views/functions.h"
 #include "simd/views/kernel_table.h"
 #include "simd/views/lane_product.h"
 #include "simd/views/product_tile.h"
@@ -16,8 +18,14 @@ const ViewKernels& view_kernels() {
       .tile_columns = kMostProductBlocks * kBlock,
       .lane_product = &lane_product,
       .divide = &divide,
+      .function_of = &function_of,
       .softmax_row = &softmax_row,
       .softmax_lanes = &softmax_lanes,
+      .extreme_of_row = &extreme_of_row,
+      .extremes_of_lanes = &extremes_of_lanes,
+      .extreme_value_of_row = &extreme_value_of_row,
+      .extreme_values_of_lanes = &extreme_values_of_lanes,
+      .next_beyond = &next_beyond,
   };
   return kKernels;
 }

@@ -1,0 +1,55 @@
+#include "ops/selection/gather_elements.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "ops/selection/integers.h"
+#include "ops/selection/unit_tasks.h"
+
+namespace sift::cpu {
+GatherElements::GatherElements(std::int64_t count, bool has_index_for_all)
+    : count_(count), has_index_for_all_(has_index_for_all) {
+  if (count < 0) throw std::invalid_argument("gather elements: the number of indices is negative");
+}
+
+OtherSizes GatherElements::other_sizes(const Shape& in) const {
+  const Shape made = output_shape(in);
+  return {.second = element_count(has_index_for_all_ ? Shape{made.n, made.c, 1, 1} : made, Layout::integers)};
+}
+
+void GatherElements::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others,
+                         float* out) const {
+  if (others.second == nullptr) throw std::invalid_argument("gather elements: there are no indices");
+  const std::int64_t pixels = shape.h * shape.w;
+  // Where the value of the index at `place` lies, for the first pixel of an image.
+  const auto plane_of = [&](std::int64_t image, std::int64_t place) {
+    const std::int64_t stored = load_integer(others.second, place);
+    const std::int64_t index = stored < 0 ? stored + shape.c : stored;
+    if (index < 0 || index >= shape.c) {
+      throw std::invalid_argument("GatherElements: index " + std::to_string(stored) + " of an axis of " +
+                                  std::to_string(shape.c) + " values");
+    }
+    return in + (image * shape.c + index) * pixels;
+  };
+  if (pixels == 0) return;
+  for_each_task(pool, shape.n * count_, pixels, [&](std::int64_t row, std::int64_t end) {
+    for (; row < end; ++row) {
+      float* const made = out + row * pixels;
+      const std::int64_t image = row / count_;
+      if (has_index_for_all_) {
+        std::copy_n(plane_of(image, row), pixels, made);
+        continue;
+      }
+      for (std::int64_t p = 0; p < pixels; ++p) made[p] = plane_of(image, row * pixels + p)[p];
+    }
+  });
+}
+
+void CastIntegers::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
+  for_each_task(pool, element_count(shape, Layout::nchw), 1, [&](std::int64_t place, std::int64_t end) {
+    for (; place < end; ++place) out[place] = static_cast<float>(load_integer(in, place));
+  });
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,98 @@
+"""Functions of one activation: activations on their own, and what else needs no other operand."""
+
+from __future__ import annotations
+
+import math
+
+from sift_onnx.backends.lowering.matching.softplus import guarded_softplus
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.specs import RELU, Activation, Elementwise, Reshaped, UnaryFunction
+
+__all__ = ["activation", "bounded", "power", "selection", "unary_function"]
+
+# ONNX's defaults of alpha and gamma.
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
+_FUNCTIONS: dict[str, UnaryFunction] = {
+    "Sqrt": "square_root", "Reciprocal": "reciprocal", "Exp": "exponential", "Softplus": "softplus",
+}  # fmt: skip
+
+
+def activation(node: NodeView) -> Step:
+    """An activation on its own; operators before it take it in."""
+    view = node.operand(0)
+    return node.step(Elementwise("first", _activation_of(node)), view)
+
+
+def power(node: NodeView) -> Step:
+    """Pow with an exponent of two, as after a ReLU, or of a half."""
+    exponent = node.known_values(1)
+    number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else 0.0
+    if number == 0.5:
+        return node.step(Elementwise("square_root"), node.operand(0))
+    if number != 2:
+        raise NotLowered("the kernels have squares and square roots, and no other power")
+    return node.step(Elementwise("multiply"), node.operand(0), operands=(0, 0))
+
+
+def bounded(node: NodeView) -> Step:
+    """Max and Min of an activation and a number."""
+    values = [node.known_values(position) for position in range(len(node.proto.input))]
+    bound = next((own for own in values if own is not None), None)
+    if len(values) != 2 or bound is None or bound.size != 1:
+        raise NotLowered("the kernels compare activations with a number")
+    activation = int(values[0] is not None)
+    if bound.ndim > len(node.dims(activation)):
+        raise NotLowered("its result has more axes")
+    number = float(bound.reshape(-1)[0])
+    ends = (number, math.inf) if node.op == "Max" else (-math.inf, number)
+    return node.step(Elementwise("first", ("clip", *ends)), node.operand(activation), operands=(activation,))
+
+
+def unary_function(node: NodeView) -> Step:
+    """Sqrt, Reciprocal, Exp and Softplus."""
+    return node.step(Elementwise(_FUNCTIONS[node.op]), node.operand(0))
+
+
+def selection(node: NodeView) -> Step:
+    """Where that selects between a softplus and the same value."""
+    if guarded_softplus(node.graph, node.index) is None:
+        raise NotLowered("the kernels select between a softplus and its operand, and nothing else")
+    return node.step(Reshaped(), node.operand(2), operands=(2,))
+
+
+def _activation_of(node: NodeView) -> Activation:
+    match node.op:
+        case "Relu":
+            return RELU
+        case "Clip":
+            return ("clip", _bound(node, 1, "min", -math.inf), _bound(node, 2, "max", math.inf))
+        case "LeakyRelu":
+            return ("leaky", float(node.attribute("alpha", 0.01)), 0.0)
+        case "HardSigmoid":
+            return ("hard_sigmoid", float(node.attribute("alpha", 0.2)), float(node.attribute("beta", 0.5)))
+        case "HardSwish":
+            return ("hard_swish", 0.0, 0.0)
+        case "Gelu" if node.attribute("approximate", "none") == "tanh":
+            return ("gelu_tanh", 0.0, 0.0)
+        case "Gelu":
+            return ("gelu", 0.0, 0.0)
+        case "Mish":
+            return ("mish", 0.0, 0.0)
+        case "Elu":
+            return ("elu", float(node.attribute("alpha", 1.0)), 1.0)
+        case "Selu":
+            return ("elu", float(node.attribute("alpha", _SELU[0])), float(node.attribute("gamma", _SELU[1])))
+        case "Abs":
+            return ("leaky", -1.0, 0.0)
+        case "Sigmoid" | "Tanh":
+            return (node.op.lower(), 0.0, 0.0)
+    raise NotLowered(f"no kernel for {node.op} with approximate={node.attribute('approximate')!r}")
+
+
+def _bound(node: NodeView, position: int, attribute: str, default: float) -> float:
+    if not node.input(position):
+        return float(node.attribute(attribute, default))
+    value = node.array(position)
+    if value is None or value.size != 1:
+        raise NotLowered(f"its {attribute} is no constant")
+    return float(value.reshape(-1)[0])
