@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu.lower.algorithms import pools_at_once
+from sift_onnx.backends.cpu.lower.bands import Chain, chains_of
 from sift_onnx.backends.cpu.lower.stages import count_of_large
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
@@ -84,6 +85,11 @@ class Region:
         return (*self.outputs, *(name for cache in self.caches for name in cache.written))
 
     @cached_property
+    def chains(self) -> tuple[Chain, ...]:
+        """Layers that may run in bands of rows."""
+        return chains_of(self.steps, self.outputs)
+
+    @cached_property
     def dtypes(self) -> Mapping[str, DType]:
         """Element types of what its steps read and make, by name; those of bytes are UINT8 within it."""
         read = {name: step.dtype for step in self.steps for name in step.inputs}
@@ -104,7 +110,8 @@ def regions_of(graph: GraphView, part: Part) -> list[Region]:
     steps = fused_steps(part)
     if any(step.cache is not None for step in steps):
         return [_region(graph, steps, part.outputs)]
-    count = count_of_large(steps, {name: graph.dims(name) or () for step in steps for name in step.inputs})
+    dims = {name: graph.dims(name) or () for step in steps for name in step.inputs}
+    count = count_of_large(steps, dims, chains_of(steps, part.outputs))
     early, late = steps[:count], steps[count:]
     if not early or not late:
         return [_region(graph, steps, part.outputs, single=not late)]

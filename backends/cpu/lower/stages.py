@@ -1,7 +1,8 @@
 """Where a region changes from one image at a time to sixteen in the lanes.
 
 In lanes, sixteen images pass each operator together. While their tensors are larger than the last-level cache, each
-operator fetches them from memory again. A single image stays in the cache, and has enough pixels for all lanes.
+operator fetches them from memory again. A single image stays in the cache, and has enough pixels for all lanes. Layers
+that run in bands of rows do so with single images: sixteen are too large for the second-level cache even so.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.bands import Chain
 from sift_onnx.backends.cpu.lower.layouts import LANES
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
@@ -22,14 +24,18 @@ __all__ = ["count_of_large"]
 # MobileNetV2's layers of 19 MB gain from lanes and those of 58 MB lose; with one of 260 MiB, all of them gain or do not
 # care, and so do ResNet-18's.
 _LARGE_BYTES = _kernels.cache_bytes()[2]
+# A tensor between layers that may run in bands is large for sixteen images if it exceeds what a process can count on of
+# a last-level cache that others share.
+_LARGE_BETWEEN_BYTES = 8 << 20
 
 
-def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims]) -> int:
+def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Sequence[Chain] = ()) -> int:
     """How many steps from the first one on run image by image: up to the last one with a tensor that is large.
 
     Args:
         steps: of a region, in order.
         dims: sizes of the values that enter it.
+        chains: of the region, which stay together.
     """
     known = dict(dims)
     count = 0
@@ -42,6 +48,14 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims]) -> int:
             continue
         if any(_bytes(known[name], step.dtype) > _LARGE_BYTES for name in (*step.inputs, step.output)):
             count = number + 1
+    for chain in chains:
+        first, *_, last = chain.steps
+        between = [steps[number] for number in chain.steps[:-1]]
+        is_large = all(step.output in known for step in between) and any(
+            _bytes(known[step.output], step.dtype) > _LARGE_BETWEEN_BYTES for step in between
+        )
+        if is_large or first < count <= last:
+            count = max(count, last + 1)
     return count
 
 

@@ -43,7 +43,8 @@ _FIRST_FLOATS, _PAGE = 1 << 18, 4096
 class StepTime:
     """One operator of one slab as it ran: seconds since the run began, and how long it took.
 
-    ``step`` is None for a change of layout.
+    ``step`` is None for a change of layout. If the operator runs several steps, ``together`` has them, with the shapes
+    of their operands, and ``step`` is the first one.
     """
 
     step: int | None
@@ -51,6 +52,7 @@ class StepTime:
     seconds: float
     shape: Shape
     layout: Layout
+    together: tuple[tuple[int, Shape], ...] = ()
 
 
 class RegionProgram:
@@ -85,7 +87,7 @@ class RegionProgram:
         }
         self._reads = tuple((name, region.constants.get(name)) for name, _ in region.inputs)
         self._operators = RegionOperators(self.region, weights, isa)
-        self._schedules = RegionSchedules(self.region, self._operators, isa)
+        self._schedules = RegionSchedules(self.region, self._operators, isa, pool.threads)
         self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
         self._has_pages = False
         self._lock = threading.Lock()
@@ -142,8 +144,10 @@ class RegionProgram:
             seconds = np.zeros(len(planned.steps))
             at = time.perf_counter() - begin
             planned.sequence.run(self.pool, self._workspace, arrays, seconds, caches=caches)
-            for step, shape, layout, took in zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True):
-                times.append(StepTime(step, at, float(took), shape, layout))
+            ran = zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True)
+            for number, (step, shape, layout, took) in enumerate(ran):
+                together = planned.together.get(number, ())
+                times.append(StepTime(step, at, float(took), shape, layout, together))
                 at += float(took)
 
     def _ranges(self, slab: Slab, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
@@ -191,13 +195,19 @@ class RegionProgram:
         self._arrays.release_idle()
         self._workspace.release_idle()
 
-    def flops(self, step: int, shape: Shape) -> float:
-        """Operations on active weights for an operand of ``shape``; 0 for steps without weights."""
-        return active_flops(self.region.steps[step].spec, shape)
+    def flops(self, ran: StepTime) -> float:
+        """Operations on active weights; 0 for steps without weights."""
+        assert ran.step is not None
+        steps = ran.together or ((ran.step, ran.shape),)
+        return sum(active_flops(self.region.steps[step].spec, shape) for step, shape in steps)
 
-    def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
-        """What runs a step on an operand of ``shape``, as profiles show it: kernel, layout and tile."""
-        return kernel_name(self._operators, step, self.region.steps[step], shape, layout, self.pool.threads)
+    def kernel_name(self, ran: StepTime) -> str:
+        """What ran a step, as profiles show it: kernel, layout and tile, or that it ran in bands."""
+        assert ran.step is not None
+        if ran.together:
+            return f"{len(ran.together)} layers in bands of rows {ran.layout}"
+        step = self.region.steps[ran.step]
+        return kernel_name(self._operators, ran.step, step, ran.shape, ran.layout, self.pool.threads)
 
     def _output(self, sizes: Sizes, dtype: DType) -> Array:
         # The pool's arrays are float32.

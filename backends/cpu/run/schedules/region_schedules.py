@@ -48,8 +48,8 @@ class RegionSchedules:
     Not thread-safe, but for :meth:`latest`.
     """
 
-    def __init__(self, region: Region, operators: RegionOperators, isa: str) -> None:
-        self._region, self._operators, self._isa = region, operators, isa
+    def __init__(self, region: Region, operators: RegionOperators, isa: str, threads: int) -> None:
+        self._region, self._operators, self._isa, self._threads = region, operators, isa, threads
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
         self._moves_channels = moves_channels(region)
         self._is_uncut = _is_uncut(region)
@@ -160,7 +160,7 @@ class RegionSchedules:
             found = self._resizable.resized(dims)
             if found is not None:
                 return found
-        made = schedule(self._region, dims, layout_of, self._operators.op, self._isa)
+        made = schedule(self._region, dims, layout_of, self._operators.op, self._isa, self._threads)
         if is_one_matrix:
             self._resizable = resizable(self._region, dims, made, self._isa)
         return made

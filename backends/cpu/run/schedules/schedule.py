@@ -8,6 +8,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.operators import build, build_for_size
+from sift_onnx.backends.cpu.run.schedules.bands import in_bands
 from sift_onnx.backends.cpu.run.schedules.byte_steps import compute_bytes, deliver_bytes, move_bytes
 from sift_onnx.backends.cpu.run.schedules.calls import Schedule, bytes_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, kernel_shape
@@ -45,7 +46,12 @@ _COPY = Elementwise("first")
 
 
 def schedule(
-    region: Region, dims: Mapping[str, Sizes], layout_of: Callable[[int], Layout], op_of: OpOf, isa: str
+    region: Region,
+    dims: Mapping[str, Sizes],
+    layout_of: Callable[[int], Layout],
+    op_of: OpOf,
+    isa: str,
+    threads: int,
 ) -> Schedule:
     """The schedule of ``region``.
 
@@ -57,13 +63,16 @@ def schedule(
         layout_of: the layout, between inputs and outputs, of tensors with a given number of images or rows.
         op_of: the operator of a step in a layout, but of attention; the schedules of a region share them.
         isa: instruction set.
+        threads: that run it.
     """
     values = Values(region, dims, layout_of, op_of, isa)
     for index, step in enumerate(region.steps):
         _run_step(values, index, step)
         if step.output in values.direct:
             _deliver(values, step)
-    return values.calls.scheduled(values.array_sizes)
+    calls = values.calls
+    calls.calls = in_bands(calls.calls, region.chains, calls.places, threads)
+    return calls.scheduled(values.array_sizes)
 
 
 def _run_step(values: Values, index: int, step: Step) -> None:

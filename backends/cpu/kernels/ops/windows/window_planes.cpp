@@ -64,7 +64,7 @@ void WindowRun::run_nchw(std::int64_t first, std::int64_t last, const float* in,
   const bool may_be_flat = layer_.kind != WindowKind::sum && 4 * flat_blocks <= 3 * out_.h * ceil_div(out_.w, kLanes);
   float* const flat = may_be_flat ? scratch.outputs.floats(static_cast<std::size_t>(flat_blocks * kLanes)) : nullptr;
   for (std::int64_t number = first; number < last; ++number) {
-    const float* const from = in + number * in_.h * in_.w;
+    const float* const from = in + number * distances_.in;
     for (std::int64_t y = 0; y < std::min(g_.stride_h, height); ++y) {
       sort_columns(layer_.kernels, copy,
                    {.from = from + y * in_.w,
@@ -76,7 +76,7 @@ void WindowRun::run_nchw(std::int64_t first, std::int64_t last, const float* in,
                    g_.pad_left);
     }
     const auto channel = static_cast<std::size_t>(number % in_.c);
-    float* const to = out + number * out_.h * out_.w;
+    float* const to = out + number * distances_.out;
     WindowArgs args = start(channel);
     take_taps(channel, args);
     args.square = square_of(args);
@@ -99,7 +99,7 @@ void WindowRun::run_masked(const PlaneMasks& masks, std::int64_t first, std::int
   for (std::int64_t number = first; number < last; ++number) {
     const std::int64_t channel = number % in_.c;
     const WindowArgs own = start(static_cast<std::size_t>(channel));
-    MaskedWindowArgs args{.in = in + number * in_.h * in_.w,
+    MaskedWindowArgs args{.in = in + number * distances_.in,
                           .window = masks.window.data(),
                           .masks = masks.masks.data(),
                           .active = nullptr,
@@ -107,7 +107,7 @@ void WindowRun::run_masked(const PlaneMasks& masks, std::int64_t first, std::int
                           .tap_count = static_cast<std::uint32_t>(masks.window.size()),
                           .start = own.start,
                           .outside = padding(),
-                          .out = out + number * out_.h * out_.w,
+                          .out = out + number * distances_.out,
                           .blocks = static_cast<std::uint32_t>(masks.blocks),
                           .last_lanes = static_cast<std::uint32_t>(masks.last_lanes),
                           .activation = own.activation};

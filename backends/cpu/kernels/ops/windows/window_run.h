@@ -25,10 +25,19 @@ struct WindowLayer {
   bool count_padding = false;                      // for averages: divide by the whole window, including padding
 };
 
+// Floats from a plane to the next one, where images are in planes.
+struct PlaneDistances {
+  std::int64_t in;
+  std::int64_t out;
+};
+
 // Planes [first, last) of all images, or of all groups of 16.
 class WindowRun {
  public:
   WindowRun(const WindowLayer& layer, const Shape& in, const Shape& out);
+  // With another padding than the layer's, and planes that are parts of larger ones. Runs images in planes only.
+  WindowRun(const WindowLayer& layer, const ConvGeometry& geometry, const Shape& in, const Shape& out,
+            const PlaneDistances& distances);
 
   void run_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   void run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const;
@@ -83,9 +92,10 @@ class WindowRun {
   void copied_plane(WindowArgs args, const float* plane, std::int64_t pitch, float* out) const;
 
   const WindowLayer& layer_;
-  const ConvGeometry& g_;
+  const ConvGeometry g_;
   const Shape in_;
   const Shape out_;
+  const PlaneDistances distances_;
   std::vector<Stretch> rows_;
   std::vector<Stretch> cols_;
 };
