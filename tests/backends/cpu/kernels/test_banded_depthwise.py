@@ -125,22 +125,24 @@ def test_bands_have_rows_for_the_cache_and_work_for_all_threads(kernel: int, str
     layers = bottleneck(kernel=kernel, stride=stride, channels=192)
     banded = layers.banded()
     shape = (1, 8, 128, 128)
-    height = banded.output_shape(shape)[2]
+    height, width = banded.output_shape(shape)[2:]
     rows = banded.band_rows(shape, threads)
     assert 1 <= rows <= height
     bands = -(-height // rows)
     expanded = 192 * 128 * 4 * ((rows - 1) * stride + kernel)
-    filtered = 192 * banded.output_shape(shape)[3] * 4 * rows
+    filtered = 192 * width * 4 * rows
     assert rows == 1 or expanded + filtered <= _kernels.cache_bytes()[1]
     repeated = max(kernel - stride, 0) / (rows * stride)
     is_even = bands / (-(-bands // threads) * threads) >= 0.9
-    assert banded.pays(shape, threads) == (repeated <= 0.25 and is_even)
+    assert banded.pays(shape, threads) == (repeated <= 0.25 and is_even and rows * width >= 192)
 
 
 def test_bands_do_not_pay_where_all_tensors_stay_in_the_cache() -> None:
     banded = bottleneck().banded()
     assert not banded.pays((1, 8, 14, 14), 1)
     assert not banded.pays((0, 8, 512, 512), 1)
+    assert not banded.pays((64, 8, 13, 13), 1)
+    assert banded.pays((64, 8, 14, 14), 1)
     assert banded.pays((1, 8, 512, 512), 1)
 
 

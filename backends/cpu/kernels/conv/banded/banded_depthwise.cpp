@@ -16,6 +16,8 @@ constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
 constexpr double kMostRepeated = 0.25;
 // Of the threads' time.
 constexpr double kMostIdle = 0.1;
+// Of a band. Weights are read for each band, and those of layers with few pixels are many.
+constexpr std::int64_t kLeastPixels = 12 * kLanes;
 
 // Rows of the input that adjacent rows of outputs both read.
 std::int64_t shared_rows(const ConvGeometry& g) {
@@ -34,8 +36,6 @@ double idle_share(std::int64_t tasks, int threads) {
 struct PixelRange {
   std::int64_t first;
   std::int64_t end;
-
-  std::int64_t count() const { return end - first; }
 };
 
 // The pixels of these rows of an image, and those before and after them in the same blocks.
@@ -122,8 +122,19 @@ bool BandedDepthwise::pays(const Shape& in, int threads) const {
   if (in.n * between * kFloatBytes <= level2_cache_bytes() / 2) return false;
   const std::int64_t rows = band_rows(in, threads);
   const std::int64_t bands = ceil_div(filtered.h, rows);
+  if (rows * std::min(filtered.w, expanded.w) < kLeastPixels) return false;
   const bool repeats = bands > 1 && repeated_share(depthwise_->geometry(), rows) > kMostRepeated;
   return !repeats && idle_share(in.n * bands, threads) <= kMostIdle;
+}
+
+BandedDepthwise::Pixels BandedDepthwise::longest_band(const Shape& in, const Images& images) const {
+  const ConvGeometry& g = depthwise_->geometry();
+  const Shape& expanded = images.expanded;
+  const std::int64_t rows = band_rows(in, 1);
+  const std::int64_t read = std::min((rows - 1) * g.stride_h + (g.kernel_h - 1) * g.dilation_h + 1, expanded.h);
+  // A band may begin with the last pixel of a block.
+  const std::int64_t pixels = ceil_div(read * expanded.w + kLanes - 1, kLanes) * kLanes;
+  return {.expanded = std::min(pixels, expanded.h * expanded.w), .filtered = rows * images.filtered.w};
 }
 
 void BandedDepthwise::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others,
@@ -132,16 +143,12 @@ void BandedDepthwise::run(ThreadPool& pool, const Shape& shape, const float* in,
   const std::int64_t out_floats = element_count(images.out, Layout::nchw);
   if (shape.n * out_floats == 0) return;
   const std::int64_t height = images.filtered.h;
-  const std::int64_t rows = std::min(band_rows(shape, pool.threads()), height);
+  const std::int64_t rows = band_rows(shape, pool.threads());
   const std::int64_t bands = ceil_div(height, rows);
   const auto rows_of = [rows, height](std::int64_t band) {
     return RowRange{band * rows, std::min((band + 1) * rows, height)};
   };
-  Pixels most{.expanded = 0, .filtered = rows * images.filtered.w};
-  for (std::int64_t band = 0; band < bands; ++band) {
-    const RowRange read = depthwise_->rows_read(rows_of(band), images.expanded.h);
-    most.expanded = std::max(most.expanded, whole_blocks(read, images.expanded).count());
-  }
+  const Pixels most = longest_band(shape, images);
   // In the first run, on all threads.
   if (before_ && most.expanded > 0) before_->prepare({1, shape.c, 1, most.expanded}, 1, &pool);
   if (after_) after_->prepare({1, images.filtered.c, 1, most.filtered}, 1, &pool);

@@ -23,7 +23,8 @@ class BandedDepthwise final : public Op {
   // Rows of outputs of a band; the last band of an image may have fewer.
   std::int64_t band_rows(const Shape& in, int threads) const;
   // Whether bands take less time than one layer after the other, for inputs of this shape on this many threads: what
-  // lies between the layers would leave the cache, all threads have work, and few rows are computed for two bands.
+  // lies between the layers would leave the cache, bands have enough pixels for each weight, all threads have work, and
+  // few rows are computed for two bands.
   bool pays(const Shape& in, int threads) const;
 
   Shape output_shape(const Shape& in) const override;
@@ -40,13 +41,16 @@ class BandedDepthwise final : public Op {
     Shape filtered;  // what it writes
     Shape out;
   };
-  // Pixels of the longest band.
+  // Of a band.
   struct Pixels {
     std::int64_t expanded;
     std::int64_t filtered;
   };
 
   Images images_of(const Shape& in) const;
+  // At most, for one thread. Layers choose their tiles for it, so that sums have the same order for any number of
+  // threads, of which more than one may have shorter bands.
+  Pixels longest_band(const Shape& in, const Images& images) const;
   void run_band(const Images& images, const Pixels& most, const RowRange& rows, const float* in, const float* residual,
                 float* out) const;
 
