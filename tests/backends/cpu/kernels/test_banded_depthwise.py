@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from kernel_reference import ACTIVATIONS, Array, random_array, random_sparse, run
+from kernel_reference import ACTIVATIONS, Array, assert_close, random_array, random_sparse, run
 
 from sift_onnx.backends.cpu import _kernels
 
@@ -79,7 +79,7 @@ def bottleneck(isa: str = "", kernel: int = 3, stride: int = 1, channels: int = 
     rows=st.integers(1, 12),
     seed=st.integers(0, 99),
 )
-def test_bands_have_the_bits_of_one_layer_after_the_other(
+def test_bands_compute_what_one_layer_after_the_other_does(
     isa, images, size, kernel, stride, dilation, pads, channels, density, ends, adds, activation, rows, seed
 ):  # fmt: skip
     rng = np.random.default_rng(seed)
@@ -97,8 +97,10 @@ def test_bands_have_the_bits_of_one_layer_after_the_other(
     assume(min(shape) > 0)
     second = random_array(rng, shape) if adds and ends[1] else None
     expected = layers.one_by_one(x, second)
-    for pool in POOLS:
-        np.testing.assert_array_equal(run(pool, banded, x, second), expected)
+    found = [run(pool, banded, x, second) for pool in POOLS]
+    # A tile of few blocks may add its sums in another order.
+    assert_close(found[0], expected, sum(channels))
+    np.testing.assert_array_equal(found[1], found[0])
 
 
 @pytest.mark.parametrize("isa", ISAS)
