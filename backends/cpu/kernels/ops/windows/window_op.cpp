@@ -54,21 +54,31 @@ std::shared_ptr<const PlaneMasks> WindowOp::masks_for(const ConvGeometry& geomet
   return masks_.back();
 }
 
+PlaneMethod WindowOp::method_for(const ConvGeometry& geometry, const Shape& in, const Shape& out) const {
+  // In place, a block reads twice as many pixels as of a copy with its columns sorted, which takes as long as to read
+  // some taps.
+  constexpr double kMostTaps = 12.0;
+  if (layout_ == Layout::nchw && layer_.kernels.strided_window != nullptr && layer_.kind == WindowKind::weighted_sum &&
+      geometry.stride_w == 2 &&
+      layer_.weights->density() * static_cast<double>(layer_.weights->columns()) <= kMostTaps) {
+    return {.masks = nullptr, .strided = StridedMasks(geometry, in.w, out.w)};
+  }
+  return {.masks = masks_for(geometry, in, out), .strided = std::nullopt};
+}
+
 void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   const Shape out_shape = output_shape(shape);
   if (element_count(out_shape, layout_) == 0) return;
   const WindowRun run(layer_, shape, out_shape);
-  const std::shared_ptr<const PlaneMasks> masks = masks_for(layer_.geometry, shape, out_shape);
+  const PlaneMethod method = method_for(layer_.geometry, shape, out_shape);
   const std::int64_t planes = (layout_ == Layout::nchw ? shape.n : ceil_div(shape.n, kLanes)) * shape.c;
   constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
   const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
   pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
     const std::int64_t first = task * together;
     const std::int64_t last = std::min(planes, first + together);
-    if (masks != nullptr) {
-      run.run_masked(*masks, first, last, in, out);
-    } else if (layout_ == Layout::nchw) {
-      run.run_nchw(first, last, in, out);
+    if (layout_ == Layout::nchw) {
+      run.run_nchw(method, first, last, in, out);
     } else {
       run.run_nchw_n16(first, last, in, out);
     }
@@ -101,12 +111,7 @@ void Depthwise::run_rows(const Shape& shape, const RowRange& rows, const float* 
   ConvGeometry geometry = layer_.geometry;
   geometry.pad_top += read.begin - rows.begin * geometry.stride_h;  // what is above the first row that is read
   const WindowRun run(layer_, geometry, in_shape, out_shape, distances);
-  const std::shared_ptr<const PlaneMasks> masks = masks_for(geometry, in_shape, out_shape);
-  if (masks != nullptr) {
-    run.run_masked(*masks, 0, shape.c, in, out);
-  } else {
-    run.run_nchw(0, shape.c, in, out);
-  }
+  run.run_nchw(method_for(geometry, in_shape, out_shape), 0, shape.c, in, out);
 }
 
 }  // namespace sift::cpu

@@ -27,6 +27,8 @@ class WindowOp : public Op {
 
  private:
   std::shared_ptr<const PlaneMasks> masks_for(const ConvGeometry& geometry, const Shape& in, const Shape& out) const;
+  // For images in planes; `geometry` is the layer's, perhaps with another padding.
+  PlaneMethod method_for(const ConvGeometry& geometry, const Shape& in, const Shape& out) const;
 
   WindowLayer layer_;
   bool ceil_mode_;

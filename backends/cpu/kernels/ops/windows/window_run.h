@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/conv_geometry.h"
 #include "base/op.h"
 #include "ops/windows/plane_masks.h"
+#include "ops/windows/strided_masks.h"
 #include "ops/windows/window_scratch.h"
 #include "simd/kernel_table.h"
 #include "weights/sparse_weights.h"
@@ -31,6 +33,12 @@ struct PlaneDistances {
   std::int64_t out;
 };
 
+// How windows of images in planes are read: in place with stride one or two, or else from copies.
+struct PlaneMethod {
+  std::shared_ptr<const PlaneMasks> masks;
+  std::optional<StridedMasks> strided;
+};
+
 // Planes [first, last) of all images, or of all groups of 16.
 class WindowRun {
  public:
@@ -40,9 +48,7 @@ class WindowRun {
             const PlaneDistances& distances);
 
   void run_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-  void run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-  // For images in planes, in place.
-  void run_masked(const PlaneMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void run_nchw(const PlaneMethod& method, std::int64_t first, std::int64_t last, const float* in, float* out) const;
 
  private:
   struct Range {
@@ -83,6 +89,9 @@ class WindowRun {
   }
   void take_taps(std::size_t channel, WindowArgs& args) const;
   bool non_temporal() const;
+  void run_masked(const PlaneMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void run_strided(const StridedMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void run_copied(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   void pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   template <typename Place>
   void add_taps(std::size_t channel, Range rows, Range cols, Place place) const;
