@@ -30,8 +30,8 @@ __all__ = ["RegionProgram", "StepTime"]
 
 Array = npt.NDArray[Any]
 
-# Arrays from this size on are mapped separately by the system, which clears them.
-_POOLED_BYTES = 1 << 18
+# Memory of arrays from this size on may go back to the system with the array, which clears it again for the next one.
+_POOLED_BYTES = 1 << 16
 _NOTHING: Mapping[str, Array] = {}
 _INT32 = np.dtype(np.int32)
 _FLOAT = np.dtype(np.float32)

@@ -109,7 +109,7 @@ def test_what_an_earlier_run_has_left_is_not_read(isa: str) -> None:
     x = random_array(np.random.default_rng(1), (1, 8, 13, 11))
     for pool in POOLS:
         run(pool, layers.banded(5), np.full((2, 8, 40, 40), np.nan, np.float32))
-        np.testing.assert_array_equal(run(pool, layers.banded(5), x), layers.one_by_one(x, None))
+        assert_close(run(pool, layers.banded(5), x), layers.one_by_one(x, None), 24)
 
 
 def test_the_result_may_take_the_place_of_what_is_added() -> None:
@@ -143,8 +143,10 @@ def test_bands_do_not_pay_where_all_tensors_stay_in_the_cache() -> None:
     banded = bottleneck().banded()
     assert not banded.pays((1, 8, 14, 14), 1)
     assert not banded.pays((0, 8, 512, 512), 1)
-    assert not banded.pays((64, 8, 13, 13), 1)
-    assert banded.pays((64, 8, 14, 14), 1)
+    # Many small images: of 13 pixels, too few share the weights.
+    images = 1 + _kernels.cache_bytes()[1] // (2 * 24 * 13 * 13 * 4)
+    assert not banded.pays((images, 8, 13, 13), 1)
+    assert banded.pays((images, 8, 14, 14), 1)
     assert banded.pays((1, 8, 512, 512), 1)
 
 
