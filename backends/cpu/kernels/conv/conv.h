@@ -42,8 +42,8 @@ struct ConvCall {
 struct PixelCall {
   std::int64_t first;  // a multiple of kLanes
   std::int64_t end;
-  std::int64_t most;   // pixels of the longest call: the tile is chosen for it
-  const float* in;     // pixel 0 of the first channel
+  std::int64_t most;      // pixels of the longest call: the tile is chosen for it
+  const float* in;        // pixel 0 of the first channel
   std::int64_t in_plane;  // floats from a channel to the next one; all of them can be read
   const float* residual;  // laid out like `out`; null: none
   float* out;             // where the first pixel of the first channel goes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.bands import Chain
@@ -43,8 +44,7 @@ def in_bands(calls: Sequence[Call], chains: Sequence[Chain], fixed: Collection[s
 
 def _banded(chain: Chain, layers: Sequence[Call], fixed: Collection[str], threads: int) -> Call | None:
     """One call for the layers of a chain; None where bands are impossible or slower."""
-    links = zip(layers, layers[1:], strict=False)
-    if any(later.inputs[0] != earlier.output or earlier.output in fixed for earlier, later in links):
+    if any(later.inputs[0] != earlier.output or earlier.output in fixed for earlier, later in pairwise(layers)):
         return None
     ops = dict(zip(chain.steps, (call.op for call in layers), strict=True))
     before = None if chain.before is None else ops[chain.before]

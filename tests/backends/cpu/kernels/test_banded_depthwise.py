@@ -61,9 +61,7 @@ def bottleneck(isa: str = "", kernel: int = 3, stride: int = 1, channels: int = 
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(
     images=st.integers(1, 3),
     size=st.tuples(st.integers(1, 30), st.integers(1, 30)),
@@ -86,9 +84,7 @@ def test_bands_compute_what_one_layer_after_the_other_does(
     inner = channels[1] if ends[0] else channels[0]
     layers = Layers(
         conv(rng, inner, channels[0], density, activation=activation, isa=isa) if ends[0] else None,
-        depthwise(
-            rng, inner, kernel, stride=stride, dilation=dilation, pads=pads, activation=activation, isa=isa
-        ),
+        depthwise(rng, inner, kernel, stride=stride, dilation=dilation, pads=pads, activation=activation, isa=isa),
         conv(rng, channels[2], inner, density, activation=activation, isa=isa) if ends[1] else None,
     )
     x = random_array(rng, (images, channels[0], *size))

@@ -117,8 +117,8 @@ std::int64_t BandedDepthwise::band_rows(const Shape& in, int threads) const {
 bool BandedDepthwise::pays(const Shape& in, int threads) const {
   const auto [image, expanded, filtered, out] = images_of(in);
   if (in.n == 0 || element_count(out, Layout::nchw) == 0) return false;
-  const std::int64_t between = (before_ ? element_count(expanded, Layout::nchw) : 0) +
-                               (after_ ? element_count(filtered, Layout::nchw) : 0);
+  const std::int64_t between =
+      (before_ ? element_count(expanded, Layout::nchw) : 0) + (after_ ? element_count(filtered, Layout::nchw) : 0);
   if (in.n * between * kFloatBytes <= level2_cache_bytes()) return false;
   const std::int64_t rows = band_rows(in, threads);
   const std::int64_t bands = ceil_div(filtered.h, rows);

@@ -1,4 +1,5 @@
-// Masks of the pixels that windows of stride two read from a row of a plane. With them, these windows are read in place.
+// Masks of the pixels that windows of stride two read from a row of a plane. With them, these windows are read in
+// place.
 #pragma once
 
 #include <cstddef>
