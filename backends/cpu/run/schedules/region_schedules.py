@@ -6,10 +6,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.region import Region
-from sift_onnx.backends.cpu.run.region_operators import RegionOperators
 from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
@@ -21,7 +22,7 @@ from sift_onnx.backends.lowering.specs import DynamicQuantize, Moving
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention
 from sift_onnx.errors import UsageError
 
-__all__ = ["Prepared", "RegionSchedules"]
+__all__ = ["Operators", "Prepared", "RegionSchedules"]
 
 # Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
@@ -42,13 +43,24 @@ class Prepared:
     scores: tuple[tuple[int, int, int], ...] = ()
 
 
+class Operators(Protocol):
+    """The operators of the steps of a region; see ``region_operators``."""
+
+    @property
+    def superseded(self) -> int:
+        """How often operators have been given up for others."""
+
+    def op(self, step: int, layout: Layout) -> _kernels.Op:
+        """The operator of a step in a layout."""
+
+
 class RegionSchedules:
     """Makes schedules when shapes are first seen, and keeps those of the shapes that came last.
 
     Not thread-safe, but for :meth:`latest`.
     """
 
-    def __init__(self, region: Region, operators: RegionOperators, isa: str, threads: int) -> None:
+    def __init__(self, region: Region, operators: Operators, isa: str, threads: int) -> None:
         self._region, self._operators, self._isa, self._threads = region, operators, isa, threads
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
         self._moves_channels = moves_channels(region)
