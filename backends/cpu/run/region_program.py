@@ -132,7 +132,7 @@ class RegionProgram:
     def _fills_lanes(self, values: Mapping[str, Array]) -> bool:
         """Whether there are enough images for lanes of images."""
         name = next(name for name, array in self._whole.reads if array is None)
-        return values[name].shape[0] >= LANES_PAY
+        return len(values[name]) >= LANES_PAY
 
     def _run(
         self,

@@ -123,6 +123,7 @@ class RegionSchedules:
             single=region.single,
             whole=batch.is_whole,
             apart=self._moves_channels,
+            threads=self._threads,
         ):
             key = (slab.count, slab.layout)
             if key not in made:
