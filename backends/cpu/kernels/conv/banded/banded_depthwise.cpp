@@ -119,7 +119,8 @@ bool BandedDepthwise::pays(const Shape& in, int threads) const {
   if (in.n == 0 || element_count(out, Layout::nchw) == 0) return false;
   const std::int64_t between =
       (before_ ? element_count(expanded, Layout::nchw) : 0) + (after_ ? element_count(filtered, Layout::nchw) : 0);
-  if (in.n * between * kFloatBytes <= level2_cache_bytes()) return false;
+  const std::int64_t of_thread = ceil_div(in.n, threads) * between;
+  if (of_thread * kFloatBytes <= level2_cache_bytes()) return false;
   const std::int64_t rows = band_rows(in, threads);
   const std::int64_t bands = ceil_div(filtered.h, rows);
   if (rows * std::min(filtered.w, expanded.w) < kLeastPixels) return false;
