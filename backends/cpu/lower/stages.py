@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import result_dims
+from sift_onnx.backends.lowering.specs import Conv, Depthwise, result_dims
 
 __all__ = ["count_of_large"]
 
@@ -24,9 +24,9 @@ __all__ = ["count_of_large"]
 # MobileNetV2's layers of 19 MB gain from lanes and those of 58 MB lose; with one of 260 MiB, all of them gain or do not
 # care, and so do ResNet-18's.
 _LARGE_BYTES = _kernels.cache_bytes()[2]
-# A tensor between layers that may run in bands is large for sixteen images if it exceeds what a process can count on of
-# a last-level cache that others share.
-_LARGE_BETWEEN_BYTES = 8 << 20
+# A tensor of sixteen images between layers that may run in bands is large if half of the second-level cache cannot hold
+# a single one. Smaller ones gain nothing from bands.
+_LARGE_BETWEEN_BYTES = LANES * _kernels.cache_bytes()[1] // 2
 
 
 def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Sequence[Chain] = ()) -> int:
@@ -48,15 +48,41 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Sequ
             continue
         if any(_bytes(known[name], step.dtype) > _LARGE_BYTES for name in (*step.inputs, step.output)):
             count = number + 1
+    layers = [step for step in steps if step.output in known]
+    count = max(count, _end_of_chains(layers, known, chains))
     for chain in chains:
         first, *_, last = chain.steps
-        between = [steps[number] for number in chain.steps[:-1]]
-        is_large = all(step.output in known for step in between) and any(
-            _bytes(known[step.output], step.dtype) > _LARGE_BETWEEN_BYTES for step in between
-        )
-        if is_large or first < count <= last:
-            count = max(count, last + 1)
+        if first < count <= last:
+            count = last + 1
     return count
+
+
+def _end_of_chains(steps: Sequence[Step], known: Mapping[str, Dims], chains: Sequence[Chain]) -> int:
+    """How many steps there are up to the end of the last chain that is large and worth it.
+
+    Other layers take longer with single images if these have few pixels: most of the work up to there must be in chains.
+    """
+    chained, other, end = 0, 0, 0
+    in_chains = {number: chain for chain in chains for number in chain.steps}
+    for number, step in enumerate(steps):
+        chain = in_chains.get(number)
+        if chain is None:
+            other += _work(step, known)
+            continue
+        chained += _work(step, known)
+        if number == chain.steps[-1] and chained >= other:
+            between = (steps[own] for own in chain.steps[:-1])
+            if any(_bytes(known[own.output], own.dtype) > _LARGE_BETWEEN_BYTES for own in between):
+                end = number + 1
+    return end
+
+
+def _work(step: Step, known: Mapping[str, Dims]) -> int:
+    """Multiply-adds of an image if no weight were pruned; 0 of other steps, and where sizes are not known."""
+    pixels = [size for size in known[step.output][2:] if isinstance(size, int)]
+    if not isinstance(step.spec, (Conv, Depthwise)) or len(pixels) < 2:
+        return 0
+    return step.spec.weights.size * math.prod(pixels)
 
 
 def _bytes(dims: Dims, dtype: DType) -> int:

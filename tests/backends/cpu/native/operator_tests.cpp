@@ -72,7 +72,9 @@ void test_bands(Random& random, ThreadPool& pool, const KernelTable& kernels, co
     for (float& value : values) value = random.between(0, 2) == 0 ? random.value() : 0.0F;
     return std::make_shared<const SparseWeights>(SparseWeights::from_dense(rows, columns, values));
   };
-  const ConvOptions options{.activation = {ActivationKind::clip, 0, 6}, .layout = Layout::nchw};
+  ConvOptions options;
+  options.activation = {ActivationKind::clip, 0, 6};
+  options.layout = Layout::nchw;
   const auto before = std::make_shared<const Conv>(weights(inner, shape.c), std::vector<float>{}, options, kernels);
   const auto depthwise =
       std::make_shared<const Depthwise>(weights(inner, g.kernel_h * g.kernel_w), std::vector<float>{}, g,

@@ -133,3 +133,16 @@ def test_large_tensors_between_layers_make_images_run_one_by_one(monkeypatch, le
     feeds = random_feeds(program.inputs, 16)
     assert_same_as_onnxruntime(model, feeds, program)
     assert bool(bands_of(program, feeds)) == planes
+
+
+def test_work_outside_of_chains_keeps_images_in_lanes():
+    net = SparseNet(opset=20)
+    x = net.input("x", 1, 3, 24, 24, declared=["n", 3, 24, 24])
+    x = net.op("Relu", net.conv(x, 3, 64, 3))
+    x = net.op("Relu", net.conv(net.op("Relu", net.conv(x, 64, 64, 3)), 64, 8, 3))
+    net.output(block(net, x, 8, 8))
+    program = CpuProgram(net.model(), CompileOptions(threads=1, deterministic=True))
+    feeds = random_feeds(program.inputs, 16)
+    assert_same_as_onnxruntime(net.model(), feeds, program)
+    assert bands_of(program, feeds) == []
+    assert bands_of(program, random_feeds(program.inputs, 2)) == [3]
