@@ -60,7 +60,7 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Sequ
 def _end_of_chains(steps: Sequence[Step], known: Mapping[str, Dims], chains: Sequence[Chain]) -> int:
     """How many steps there are up to the end of the last chain that is large and worth it.
 
-    Other layers take longer with single images if these have few pixels: most of the work up to there must be in chains.
+    Most of the work up to there must be in chains: other layers take longer with single images of few pixels.
     """
     chained, other, end = 0, 0, 0
     in_chains = {number: chain for chain in chains for number in chain.steps}
