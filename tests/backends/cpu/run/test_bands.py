@@ -22,6 +22,7 @@ def always_in_bands(monkeypatch):
     """Of small images as well, and single images at any batch."""
     monkeypatch.setattr(_kernels.BandedDepthwise, "pays", lambda *_: True)
     monkeypatch.setattr(stages, "_LARGE_BETWEEN_BYTES", 0)
+    monkeypatch.setattr(stages, "_LEAST_PIXELS", 0)
 
 
 def relu6(net, x):
@@ -125,9 +126,10 @@ def test_profiles_count_the_work_of_all_layers_of_a_band():
     assert first.gflops > 0
 
 
-@pytest.mark.parametrize(("least", "planes"), [(0, True), (1 << 40, False)])
-def test_large_tensors_between_layers_make_images_run_one_by_one(monkeypatch, least, planes):
-    monkeypatch.setattr(stages, "_LARGE_BETWEEN_BYTES", least)
+@pytest.mark.parametrize(("limits", "planes"), [((0, 0), True), ((1 << 40, 0), False), ((0, 1 << 20), False)])
+def test_large_tensors_between_layers_make_images_run_one_by_one(monkeypatch, limits, planes):
+    for name, limit in zip(("_LARGE_BETWEEN_BYTES", "_LEAST_PIXELS"), limits, strict=True):
+        monkeypatch.setattr(stages, name, limit)
     model = mobile_net((32, 32))
     program = CpuProgram(model, CompileOptions(threads=1, deterministic=True))
     feeds = random_feeds(program.inputs, 16)
