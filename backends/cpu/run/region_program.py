@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,12 @@ class RegionProgram:
         times: list[StepTime] | None,
     ) -> None:
         """Run slab after slab of the stage's inputs and outputs."""
+        if prepared.at_once and times is None:
+            for _, alike in groupby(prepared.slabs, lambda each: id(each[1])):
+                slabs, schedules = zip(*alike, strict=True)
+                arrays_of = [stage.ranges(slab, whole) for slab in slabs]
+                schedules[0].sequence.run_each(self.pool, self._workspace, arrays_of)
+            return
         begin = 0.0
         if times is not None:
             earlier = times[-1].start + times[-1].seconds if times else 0.0

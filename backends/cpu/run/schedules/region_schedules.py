@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from sift_onnx.backends.cpu import _kernels
@@ -26,6 +27,8 @@ __all__ = ["Operators", "Prepared", "RegionSchedules"]
 
 # Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
+# Of the time of all threads, if slabs run at once.
+_MOST_IDLE = 0.2
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,13 @@ class Prepared:
         outputs: sizes and element types.
         slabs: with their schedules, in order.
         scores: sequences, heads and new tokens of each cache.
+        at_once: whether slabs run at the same time, each on one thread.
     """
 
     outputs: tuple[tuple[Sizes, DType], ...]
     slabs: tuple[tuple[Slab, Schedule], ...]
     scores: tuple[tuple[int, int, int], ...] = ()
+    at_once: bool = False
 
 
 class Operators(Protocol):
@@ -116,21 +121,24 @@ class RegionSchedules:
         slabs = []
         batch = self._batch(sizes, dims)
         outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
-        for slab in cut(
+        cut_for = partial(
+            cut,
             batch.count,
             0 if batch.is_whole else self._bytes_of_group(dims, batch),
             only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,
             apart=self._moves_channels,
-            threads=self._threads,
-        ):
+        )
+        at_once = region.single and self._threads > 1 and _idle_share(len(cut_for()), self._threads) <= _MOST_IDLE
+        threads = 1 if at_once else self._threads
+        for slab in cut_for(threads=threads):
             key = (slab.count, slab.layout)
             if key not in made:
                 own = dims if slab.is_all and not batch.is_flat else self._sizes_of_slab(sizes, dims, slab, batch)
-                made[key] = self._schedule(own, slab)
+                made[key] = self._schedule(own, slab, threads)
             slabs.append((slab, made[key]))
-        return Prepared(outputs, tuple(slabs), tuple(self._scores(dims)))
+        return Prepared(outputs, tuple(slabs), tuple(self._scores(dims)), at_once)
 
     def _scores(self, dims: Mapping[str, Sizes]) -> Iterator[tuple[int, int, int]]:
         for step in self._region.steps:
@@ -164,7 +172,7 @@ class RegionSchedules:
         ]
         return sizes_of_values(self._region, own)
 
-    def _schedule(self, dims: Mapping[str, Sizes], slab: Slab) -> Schedule:
+    def _schedule(self, dims: Mapping[str, Sizes], slab: Slab, threads: int) -> Schedule:
         def layout_of(count: int) -> Layout:
             return slab.layout if count == slab.count else layout_of_rows(count)
 
@@ -173,7 +181,7 @@ class RegionSchedules:
             found = self._resizable.resized(dims)
             if found is not None:
                 return found
-        made = schedule(self._region, dims, layout_of, self._operators.op, self._isa, self._threads)
+        made = schedule(self._region, dims, layout_of, self._operators.op, self._isa, threads)
         if is_one_matrix:
             self._resizable = resizable(self._region, dims, made, self._isa)
         return made
@@ -186,6 +194,10 @@ class RegionSchedules:
                 names = [*(operand_key(step, i, dims) for i in range(len(step.inputs))), step.output]
                 most = max(most, step.dtype.itemsize * sum(math.prod(dims[name]) for name in names))
         return LANES * most // max(batch.count, 1)
+
+
+def _idle_share(slabs: int, threads: int) -> float:
+    return 1.0 - slabs / (-(-slabs // threads) * threads) if slabs else 1.0
 
 
 def _is_uncut(region: Region) -> bool:
