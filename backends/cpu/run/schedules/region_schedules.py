@@ -6,7 +6,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 from sift_onnx.backends.cpu import _kernels
@@ -27,7 +26,7 @@ __all__ = ["Operators", "Prepared", "RegionSchedules"]
 
 # Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
-# Of the time of all threads, if slabs run at once.
+# Of the time of all threads, if images run at once.
 _MOST_IDLE = 0.2
 
 
@@ -39,7 +38,7 @@ class Prepared:
         outputs: sizes and element types.
         slabs: with their schedules, in order.
         scores: sequences, heads and new tokens of each cache.
-        at_once: whether slabs run at the same time, each on one thread.
+        at_once: whether slabs run at the same time, each on one thread; they are single images.
     """
 
     outputs: tuple[tuple[Sizes, DType], ...]
@@ -121,18 +120,22 @@ class RegionSchedules:
         slabs = []
         batch = self._batch(sizes, dims)
         outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
-        cut_for = partial(
-            cut,
+        at_once = (
+            region.single
+            and not batch.is_whole
+            and self._threads > 1
+            and _idle_share(batch.count, self._threads) <= _MOST_IDLE
+        )
+        threads = 1 if at_once else self._threads
+        for slab in cut(
             batch.count,
             0 if batch.is_whole else self._bytes_of_group(dims, batch),
             only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,
-            apart=self._moves_channels,
-        )
-        at_once = region.single and self._threads > 1 and _idle_share(len(cut_for()), self._threads) <= _MOST_IDLE
-        threads = 1 if at_once else self._threads
-        for slab in cut_for(threads=threads):
+            apart=self._moves_channels or at_once,
+            threads=threads,
+        ):
             key = (slab.count, slab.layout)
             if key not in made:
                 own = dims if slab.is_all and not batch.is_flat else self._sizes_of_slab(sizes, dims, slab, batch)
@@ -196,8 +199,8 @@ class RegionSchedules:
         return LANES * most // max(batch.count, 1)
 
 
-def _idle_share(slabs: int, threads: int) -> float:
-    return 1.0 - slabs / (-(-slabs // threads) * threads) if slabs else 1.0
+def _idle_share(images: int, threads: int) -> float:
+    return 1.0 - images / (-(-images // threads) * threads) if images else 1.0
 
 
 def _is_uncut(region: Region) -> bool:

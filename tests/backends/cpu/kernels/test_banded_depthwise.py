@@ -61,7 +61,7 @@ def bottleneck(isa: str = "", kernel: int = 3, stride: int = 1, channels: int = 
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(
     images=st.integers(1, 3),
     size=st.tuples(st.integers(1, 30), st.integers(1, 30)),

@@ -148,3 +148,18 @@ def test_work_outside_of_chains_keeps_images_in_lanes():
     assert_same_as_onnxruntime(net.model(), feeds, program)
     assert bands_of(program, feeds) == []
     assert bands_of(program, random_feeds(program.inputs, 2)) == [3]
+
+
+def test_images_that_run_at_once_have_the_bits_of_one_thread():
+    model = mobile_net((40, 40))
+    outputs = []
+    for threads in (1, 2, 4):
+        program = CpuProgram(model, CompileOptions(threads=threads, deterministic=True))
+        (part,) = program.parts
+        feeds = random_feeds(program.inputs, 16)
+        outputs += program.run(feeds).values()
+        prepared = part._stages[0].schedules.kept[-1]
+        assert prepared.at_once == (threads > 1)
+        assert [slab.count for slab, _ in prepared.slabs] == ([16] if threads == 1 else [1] * 16)
+    for found in outputs[1:]:
+        np.testing.assert_array_equal(found, outputs[0])
