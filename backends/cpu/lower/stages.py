@@ -26,7 +26,7 @@ __all__ = ["count_of_large"]
 _LARGE_BYTES = _kernels.cache_bytes()[2]
 # A tensor of sixteen images between layers that may run in bands is large if a single one takes more than a quarter of
 # the second-level cache, and has enough pixels for the largest tile. Measured with a cache of 2 MiB: single images take
-# 0.72 of the time in lanes for 192 channels at 28 pixels, and 1.1 to 1.2 for 384 and 576 channels at 14 pixels.
+# 0.75 of the time in lanes for 192 channels at 28 pixels, and 1.1 to 1.2 for 384 and 576 channels at 14 pixels.
 _LARGE_BETWEEN_BYTES = LANES * _kernels.cache_bytes()[1] // 4
 _LEAST_PIXELS = 28 * LANES
 
