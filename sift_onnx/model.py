@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.errors import ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
 from sift_onnx.files.detached_data import CutOutData, locate_data
 from sift_onnx.files.external_data import DataFiles
-from sift_onnx.graphs.constant_tensors import full_tensor, header_of
+from sift_onnx.graphs.constant_tensors import stub_of
 from sift_onnx.graphs.constants import MaskedConstant, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
 from sift_onnx.graphs.importing import copy_graph, import_model, normalize_constants, own_arrays, restore_masks
@@ -131,19 +131,10 @@ class Model:
         return {n: t for n, t in self.graph.tensors().items() if isinstance(t, gs.Constant)}
 
     def skeleton(self) -> onnx.ModelProto:
-        """The model with the data of large tensors left out, for shape inference.
-
-        The stubs are marked as external, so that no reader takes their missing data for zeros.
-        """
+        """The model with the data of large tensors left out, for shape inference; see ``stub_of``."""
 
         def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
-            if nbytes_of(constant) < model_file.STREAMED_FROM:
-                proto.initializer.append(full_tensor(constant, known))
-                return
-            header = header_of(constant, known)
-            header.data_location = onnx.TensorProto.EXTERNAL
-            header.external_data.add(key="location", value="left-out")
-            proto.initializer.append(header)
+            proto.initializer.append(stub_of(constant, model_file.STREAMED_FROM, known))
 
         model = export_model_fields(self.graph, self.origin, self.metadata)
         export_graph(self.graph, self.origin.graph, model.graph, add, ir_version=model.ir_version)

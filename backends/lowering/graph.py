@@ -16,9 +16,10 @@ from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.folding import Folder
 from sift_onnx.backends.lowering.sizes import Sizes
 from sift_onnx.backends.lowering.sizes.size_nodes import follows_from, nodes_of_sizes
-from sift_onnx.graphs.constant_tensors import full_tensor
+from sift_onnx.graphs.constant_tensors import stub_of
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
+from sift_onnx.model_files.reader import STREAMED_FROM
 from sift_onnx.operators.domains import is_standard, opset_versions
 from sift_onnx.operators.traits import DRAWING
 from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
@@ -44,9 +45,11 @@ class GraphView:
         intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
         rounding: relative error of the graph's constants: those of formulas are recognized up to it.
+        moves: indices of nodes that only move values for other nodes, and that the model does not have.
     """
 
     rounding: float = 1e-5
+    moves: frozenset[int] = frozenset()
 
     def __init__(self, model: Model) -> None:
         """Read ``model`` and infer its types and sizes."""
@@ -67,7 +70,7 @@ class GraphView:
         proto.CopyFrom(self.proto)
         del proto.graph.node[:]
         proto.graph.node.extend(nodes)
-        proto.graph.initializer.extend(full_tensor(constant) for constant in constants.values())
+        proto.graph.initializer.extend(stub_of(constant, STREAMED_FROM) for constant in constants.values())
         view = GraphView.__new__(GraphView)
         view.rounding = self.rounding
         origin = [(node, None if index is None else places.get(index)) for node, index in self.origin]

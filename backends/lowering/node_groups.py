@@ -140,6 +140,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
         except NotLowered as reason:
             groups.append(NodeGroup(nodes, values_read(graph, nodes), writes, None, str(reason)))
             continue
+        if index in graph.moves:
+            steps = tuple(replace(step, is_extra=True) for step in steps)
         for step in steps:
             views[step.output] = step.result_view
             if step.output not in graph.producers:

@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 import onnx
+from generated_volumes import factorized_video, segmented_volume, video
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["GENERATED", "Shape", "detector", "encoder", "generate"]
+__all__ = ["GENERATED", "Graph", "Shape", "detector", "encoder", "generate"]
 
 Shape = tuple[int, ...]
 _OPSET = 20
 
 
 @dataclass
-class _Graph:
+class Graph:
     """Nodes and constants, by the operators of exporters."""
 
     sparsity: float
@@ -80,7 +81,7 @@ class _Graph:
         return self.dense(self.op("Flatten", self.op("GlobalAveragePool", x)), channels, 10)
 
 
-def _residual(g: _Graph, width: int, side: int, act: str = "Relu") -> tuple[str, Shape]:
+def _residual(g: Graph, width: int, side: int, act: str = "Relu") -> tuple[str, Shape]:
     """Three stages of two residual blocks."""
     x = g.conv("x", 3, width, act=act)
     for stage in range(3):
@@ -95,7 +96,7 @@ def _residual(g: _Graph, width: int, side: int, act: str = "Relu") -> tuple[str,
     return g.classified(x, width << 2), (3, side, side)
 
 
-def _mobile(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
+def _mobile(g: Graph, width: int, side: int) -> tuple[str, Shape]:
     """Inverted residuals, of which depthwise convolutions are dense."""
     x = g.conv("x", 3, width, stride=2, act="HardSwish")
     channels = width
@@ -110,7 +111,7 @@ def _mobile(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
     return g.classified(x, channels), (3, side, side)
 
 
-def _channels_last(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
+def _channels_last(g: Graph, width: int, side: int) -> tuple[str, Shape]:
     """Inverted residuals on images with their channels last, turned around each convolution, as Keras exports them."""
 
     def turned(x: str, convolution: Callable[[str], str], act: str = "") -> str:
@@ -134,7 +135,7 @@ def _channels_last(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
     return g.dense(mean, channels, 10), (side, side, 3)
 
 
-def _parted(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
+def _parted(g: Graph, width: int, side: int) -> tuple[str, Shape]:
     """Convolutions with operators between them that kernels do not have."""
     x = g.conv("x", 3, width, act="")
     for _ in range(4):
@@ -143,7 +144,7 @@ def _parted(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
     return g.classified(x, width), (3, side, side)
 
 
-def _encoder(g: _Graph, width: int, tokens: int, layers: int) -> tuple[str, Shape]:
+def _encoder(g: Graph, width: int, tokens: int, layers: int) -> tuple[str, Shape]:
     """A transformer's encoder."""
     depth, heads = min(64, width), max(1, width // 64)
     x = "x"
@@ -159,7 +160,7 @@ def _encoder(g: _Graph, width: int, tokens: int, layers: int) -> tuple[str, Shap
     return g.dense(x, width, 8), (tokens, width)
 
 
-def _gated(g: _Graph, width: int, tokens: int, layers: int) -> tuple[str, Shape]:
+def _gated(g: Graph, width: int, tokens: int, layers: int) -> tuple[str, Shape]:
     """gMLP: products over channels, and gates that are products over tokens."""
     x = "x"
     halves = g.constant([width, width], np.int64)
@@ -173,14 +174,14 @@ def _gated(g: _Graph, width: int, tokens: int, layers: int) -> tuple[str, Shape]
     return g.dense(x, width, 8), (tokens, width)
 
 
-def _perceptron(g: _Graph, width: int, layers: int) -> tuple[str, Shape]:
+def _perceptron(g: Graph, width: int, layers: int) -> tuple[str, Shape]:
     x, inputs = "x", width // 2
     for _ in range(layers):
         x, inputs = g.dense(x, inputs, width, "Relu"), width
     return g.dense(x, width, 4), (width // 2,)
 
 
-def _recurrent(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
+def _recurrent(g: Graph, width: int, side: int) -> tuple[str, Shape]:
     """Detection of speech: convolutions of a spectrogram, an LSTM, and layers behind it."""
     x = g.conv("x", 1, width)
     x = g.conv(x, width, width, stride=2)
@@ -194,7 +195,7 @@ def _recurrent(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
     return g.op("Sigmoid", g.dense(y, 2 * width, 1)), (1, side, side)
 
 
-def _detector(g: _Graph, width: int, side: int) -> tuple[str, Shape]:
+def _detector(g: Graph, width: int, side: int) -> tuple[str, Shape]:
     """The shape of YOLOv8n for a width of 16: blocks that concatenate all that they make, a pyramid up and down."""
 
     def conv(x: str, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, act: str = "Silu") -> str:
@@ -265,6 +266,12 @@ GENERATED: dict[str, tuple[Callable[..., tuple[str, Shape]], dict[str, Any]]] = 
     "perceptron, large": (_perceptron, {"width": 2048, "layers": 4}),
     "recurrent, tiny": (_recurrent, {"width": 16, "side": 24}),
     "recurrent, medium": (_recurrent, {"width": 64, "side": 48}),
+    "video, tiny": (video, {"width": 8, "frames": 4, "side": 16}),
+    "video, medium": (video, {"width": 32, "frames": 8, "side": 56}),
+    "factorized video, tiny": (factorized_video, {"width": 8, "frames": 4, "side": 16}),
+    "factorized video, medium": (factorized_video, {"width": 32, "frames": 8, "side": 56}),
+    "volume, tiny": (segmented_volume, {"width": 8, "frames": 8, "side": 16}),
+    "volume, medium": (segmented_volume, {"width": 16, "frames": 16, "side": 48}),
 }
 
 
@@ -298,7 +305,7 @@ def detector(side: int, sparsity: float) -> onnx.ModelProto:
 def _model(
     build: Callable[..., tuple[str, Shape]], sizes: dict[str, Any], sparsity: float, opset: int = _OPSET
 ) -> tuple[onnx.ModelProto, Shape]:
-    graph = _Graph(sparsity)
+    graph = Graph(sparsity)
     last, shape = build(graph, **sizes)
     graph.nodes.append(helper.make_node("Identity", [last], ["y"], name="last"))
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *shape])

@@ -11,10 +11,10 @@ import onnx_graphsurgeon as gs
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.data_types import bits_of, data_type_of
 from sift_onnx.files.tensor_protos import bare_header, describe, little_endian, tensor_of
-from sift_onnx.graphs.constants import array_of, dtype_of, shape_of, sparse_weight_of, stored_values_of
+from sift_onnx.graphs.constants import array_of, dtype_of, nbytes_of, shape_of, sparse_weight_of, stored_values_of
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["byte_chunks", "full_tensor", "has_raw_bytes", "header_of"]
+__all__ = ["byte_chunks", "full_tensor", "has_raw_bytes", "header_of", "stub_of"]
 
 _CHUNK_BYTES = 1 << 22
 # Of a file, which is read into a buffer of this size.
@@ -51,6 +51,19 @@ def full_tensor(constant: gs.Constant, known: onnx.TensorProto | None = None) ->
             describe(tensor, known)
     tensor.name = constant.name
     return tensor
+
+
+def stub_of(constant: gs.Constant, large_from: int, known: onnx.TensorProto | None = None) -> onnx.TensorProto:
+    """The constant for shape inference: without its data, if these are ``large_from`` bytes or more.
+
+    It is marked as external then, so that no reader takes missing data for zeros. ``known`` as in :func:`header_of`.
+    """
+    if nbytes_of(constant) < large_from:
+        return full_tensor(constant, known)
+    header = header_of(constant, known)
+    header.data_location = onnx.TensorProto.EXTERNAL
+    header.external_data.add(key="location", value="left-out")
+    return header
 
 
 def _data_type_of(constant: gs.Constant) -> int:

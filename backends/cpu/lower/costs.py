@@ -35,6 +35,7 @@ from sift_onnx.backends.lowering.specs import (
     QuantizedMean,
     Recurrent,
     Reshaped,
+    Sliced,
     Softmax,
     result_dims,
 )
@@ -142,7 +143,7 @@ class Work:
 def step_work(step: Step, operand: Shape, result: Shape, second: Shape | None = None) -> Work | None:
     """What a step does for operands and a result of these sizes; None for what is not executed."""
     spec = step.spec
-    if isinstance(spec, Reshaped):
+    if isinstance(spec, Reshaped) or (step.is_extra and isinstance(spec, Sliced)):
         return None
     read = step.dtype.itemsize * len(step.inputs) * math.prod(operand)
     nbytes = float(read + step.result_dtype.itemsize * math.prod(result))
@@ -267,7 +268,7 @@ def region_estimate(
                 read = 1e9 * rates.kernels.bytes[MEMORY].at(sum(work.weights))
                 own, other = max(own, work.weights[0] / read), max(other, work.weights[1] / read)
             kernels += own
-            onnxruntime += other
+            onnxruntime += 0.0 if step.is_extra else other
         if step.output in outputs:
             crossing[step.output] = step.result_dtype.itemsize
     if any(_are_in_lanes(step, shapes) for step in steps):

@@ -19,6 +19,7 @@ from sift_onnx.backends.lowering.fusion import fuse
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.partition import Part
 from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs import Transposed
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
 from sift_onnx.operators.labels import node_name
 
@@ -127,6 +128,11 @@ class Region:
         return chains_of(self.steps, self.outputs)
 
     @cached_property
+    def turns_volumes(self) -> bool:
+        """Whether frames of volumes change between images of their own and rows of one."""
+        return _turns_volumes(self.steps)
+
+    @cached_property
     def dtypes(self) -> Mapping[str, DType]:
         """Element types of what its steps read and make, by name; those of bytes are UINT8 within it."""
         read = {name: step.dtype for step in self.steps for name in step.inputs}
@@ -142,6 +148,10 @@ def fused_steps(part: Part) -> list[Step]:
     return fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
 
 
+def _turns_volumes(steps: Sequence[Step]) -> bool:
+    return any(isinstance(step.spec, Transposed) and step.is_extra for step in steps)
+
+
 def region_of(graph: GraphView, part: Part) -> Region:
     """The region of a part for kernels."""
     fused = fused_steps(part)
@@ -152,8 +162,10 @@ def region_of(graph: GraphView, part: Part) -> Region:
     caches = tuple(step.cache for step in steps if step.cache is not None)
     outputs = tuple(name for name in part.outputs if not any(name in cache.written for cache in caches))
     inputs = _inputs_of(steps)
+    # Between lanes of volumes and lanes of frames, each value would move to another vector.
+    single = _turns_volumes(steps)
     early = 0
-    if not caches:
+    if not caches and not single:
         dims = {name: graph.dims(name) or () for step in steps for name in step.inputs}
         early = count_of_large(steps, dims, chains_of(steps, outputs))
     read = {name for step in steps[early:] for name in step.inputs}
@@ -168,7 +180,7 @@ def region_of(graph: GraphView, part: Part) -> Region:
         tuple(node.op_type for node in nodes),
         early,
         {name: graph.dims(name) or () for name in passed},
-        False,
+        single,
         constants,
         {name: graph.dims(name) or () for name, _ in inputs if name not in constants},
         frozenset(

@@ -41,6 +41,7 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
 from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
 from sift_onnx.backends.lowering.subgraph import Subgraph
+from sift_onnx.backends.lowering.volumes import volumes_as_images
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import BackendError
 from sift_onnx.graphs.branches import choosing_inputs, take_branch
@@ -193,7 +194,7 @@ class _Opener:
         return Model.load(os.fspath(self.model) if isinstance(self.model, os.PathLike) else self.model)
 
     def read(self) -> tuple[LoweredModel, GraphView]:
-        """The model lowered, and the graph that it was read to."""
+        """The model lowered, and the graph that onnxruntime has in its place."""
         threads = self.pool.threads
         loaded = self.loaded
         if has_zero_biases(loaded.graph):
@@ -204,11 +205,12 @@ class _Opener:
         declared = GraphView(loaded)
         check_constant_sizes(declared)
         widened = in_float32(declared)
-        graph = channels_first(with_standard_quantization(declared if widened is None else widened))
+        read = channels_first(with_standard_quantization(declared if widened is None else widened))
+        graph = volumes_as_images(read)
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))
-        is_timed = not self.options.deterministic and may_be_opened(graph)
+        is_timed = not self.options.deterministic and may_be_opened(read)
         plan = lower(graph, threads, setting, is_timed, WEIGHT_VALUES[self.options.weight_values])
         inputs: tuple[TensorSpec, ...] = ()
         outputs: tuple[TensorSpec, ...] = ()
@@ -217,7 +219,7 @@ class _Opener:
             outputs = tuple(_output_spec(declared, info) for info in declared.proto.graph.output)
         weights = tuple(map(weights_of, plan.parts))
         is_widened = widened is not None
-        return LoweredModel(plan, weights, inputs, outputs, _metadata(loaded), is_timed, is_widened), graph
+        return LoweredModel(plan, weights, inputs, outputs, _metadata(loaded), is_timed, is_widened), read
 
     def opened(self, lowered: LoweredModel, graph: GraphView | None) -> OpenedModel:
         """What runs a lowered model; there is no graph where it was found in a cache."""

@@ -87,12 +87,12 @@ class RegionProgram:
             if name in region.read and isinstance(symbol, str)
         }
         self._operators = RegionOperators(self.region, weights, isa)
-        self._whole = RegionStage(self.region, self._operators, isa, pool.threads)
+        self._whole = RegionStage(self.region, self._operators, pool.threads, isa)
         # Those of a batch that fills the lanes.
         self._stages: list[RegionStage] = []
         for stage in self.region.stages:
             first = sum(len(before.region.steps) for before in self._stages)
-            self._stages.append(RegionStage(stage, self._operators, isa, pool.threads, first))
+            self._stages.append(RegionStage(stage, self._operators, pool.threads, isa, first))
         self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
         self._has_pages = False
         self._lock = threading.Lock()

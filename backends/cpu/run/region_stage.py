@@ -29,11 +29,11 @@ class RegionStage:
         schedules: by the sizes of its inputs.
     """
 
-    def __init__(self, region: Region, operators: RegionOperators, isa: str, threads: int, first: int = 0) -> None:
+    def __init__(self, region: Region, operators: RegionOperators, threads: int, isa: str, first: int = 0) -> None:
         """Take the ``operators`` of the region that the steps are of."""
         self.region, self.first = region, first
         self.reads = tuple((name, region.constants.get(name)) for name, _ in region.inputs)
-        self.schedules = RegionSchedules(region, _StageOperators(operators, first), isa, threads)
+        self.schedules = RegionSchedules(region, _StageOperators(operators, first), threads, isa)
 
     def ranges(self, slab: Slab, arrays: Sequence[Array]) -> list[Array]:
         """A slab of all arrays but constants: images and rows are consecutive, so it is a range of their elements."""

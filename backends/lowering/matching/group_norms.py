@@ -5,6 +5,7 @@ Its scale and shift per channel are a product and a sum behind it, which ``fusio
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,14 +31,14 @@ class GroupNormMatch:
     spec: GroupNormalization
 
 
-def find_group_norms(graph: GraphView) -> list[GroupNormMatch]:
-    """All occurrences whose intermediate values no other node reads."""
+def find_group_norms(graph: GraphView, ranks: Collection[int] = (3, 4)) -> list[GroupNormMatch]:
+    """All occurrences whose intermediate values no other node reads, of values with so many axes."""
     nodes = enumerate(graph.nodes)
-    found = (_match(graph, index) for index, node in nodes if is_standard_op(node, "InstanceNormalization"))
+    found = (_match(graph, index, ranks) for index, node in nodes if is_standard_op(node, "InstanceNormalization"))
     return [match for match in found if match is not None]
 
 
-def _match(graph: GraphView, index: int) -> GroupNormMatch | None:
+def _match(graph: GraphView, index: int, ranks: Collection[int]) -> GroupNormMatch | None:
     norm = graph.nodes[index]
     apart, together = graph.producers.get(norm.input[0]), graph.only_reader(norm.output[0])
     if apart is None or together is None or graph.only_reader(norm.input[0]) != index:
@@ -46,7 +47,7 @@ def _match(graph: GraphView, index: int) -> GroupNormMatch | None:
     if not (is_standard_op(first, "Reshape") and is_standard_op(last, "Reshape") and last.input[0] == norm.output[0]):
         return None
     operand, grouped, result = (graph.dims(name) for name in (first.input[0], norm.input[0], last.output[0]))
-    if operand is None or grouped is None or operand != result or len(operand) not in (3, 4) or len(grouped) < 3:
+    if operand is None or grouped is None or operand != result or len(operand) not in ranks or len(grouped) < 3:
         return None
     groups, channels = grouped[1], operand[1]
     if grouped[0] != operand[0] or not isinstance(groups, int) or not isinstance(channels, int) or channels % groups:

@@ -136,9 +136,11 @@ def _view_of_readers(graph: GraphView, name: str) -> View | None:
                 return "image"
             if is_standard_op(node, *_ROWS):
                 return "rows"
-            if is_standard_op(node, "Transpose"):
+            # Frames of volumes keep their channels, whatever axes they have in between.
+            is_move = index in graph.moves
+            if is_standard_op(node, "Transpose") and not is_move:
                 continue  # What is made of it has other channels.
-            made = [n for n in node.output if n and n not in seen and len(graph.dims(n) or ()) == 4]
+            made = [n for n in node.output if n and n not in seen and (is_move or len(graph.dims(n) or ()) == 4)]
             if len(waiting) < _MOST_NODES:
                 waiting += made
                 seen.update(made)

@@ -55,6 +55,7 @@ class Step:
         dtype: element type of the operands.
         result_dtype: of the result.
         cache: arrays that are read and made outside of the kernels' layouts, and whose sizes change from run to run.
+        is_extra: whether the model, and so onnxruntime, does without it.
     """
 
     spec: Spec
@@ -67,6 +68,7 @@ class Step:
     dtype: DType = DType.FLOAT32
     result_dtype: DType = DType.FLOAT32
     cache: CacheNames | None = None
+    is_extra: bool = False
 
     @property
     def arrays(self) -> tuple[str, ...]:

@@ -109,8 +109,7 @@ def dims_of_result(
         case "Concat":
             return joined([known.dims(name) for name in node.input], int(attributes["axis"]))
         case "Pad":
-            pads = known.integers(node.input[1]) if len(node.input) > 1 else None
-            return first if pads and not any(pads) else None
+            return _dims_of_padded(known, node, first)
         case "Range":
             start, limit, step = (known.vector(name) for name in node.input)
             return limit if start == (0,) and step == (1,) else None
@@ -185,6 +184,19 @@ def _dims_of_windows(
         for i, size in enumerate(sizes)
     ]
     return [images, made, *positions]
+
+
+def _dims_of_padded(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
+    """Of a Pad with constant pads: a size that is not known stays, where nothing is added to it."""
+    pads = known.integers(node.input[1]) if len(node.input) > 1 else None
+    axes = known.integers(node.input[3]) if len(node.input) > 3 and node.input[3] else range(len(first))
+    if pads is None or axes is None or len(pads) != 2 * len(axes):
+        return None
+    result: list[Dim | None] = list(first)
+    for i, axis in enumerate(axes):
+        size, added = first[axis], pads[i] + pads[i + len(axes)]
+        result[axis] = size + added if isinstance(size, int) else None if pads[i] or pads[i + len(axes)] else size
+    return result
 
 
 def _dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:

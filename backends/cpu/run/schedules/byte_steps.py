@@ -35,7 +35,7 @@ def compute_bytes(values: Values, index: int, step: Step) -> None:
         is_added = isinstance(step.spec, QuantizedMatmul) and step.spec.is_added
         operands = [_quads(values, step, position) for position in range(1 if is_added else len(step.inputs))]
         if not step.result_dtype.is_bytes:
-            layout = "planes" if step.output in values.direct else values.layout_of(shape[0])
+            layout = "planes" if step.output in values.direct else values.layout_of(shape)
             key = values.result_key(step.output, layout)
         if is_added:
             floats = replace(step, dtype=DType.FLOAT32)
@@ -123,7 +123,7 @@ def _move_as_floats(values: Values, index: int, step: Step, run_step: RunStep) -
             own = values.bytes.floats.get(found)
             if own is None:
                 shape = kernel_shape(sizes, step.view)
-                layout = values.layout_of(shape[0])
+                layout = values.layout_of(shape)
                 plain = values.bytes.numbers(found, shape, layout, _as_floats(values, step.view))
                 own = PlacedView.of(plain, sizes)
             values.views[name], values.dims[name] = own, sizes

@@ -13,7 +13,7 @@ from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import Stored
 from sift_onnx.backends.lowering.rules import View
 
-__all__ = ["lane_offsets", "mean_run", "placed_part"]
+__all__ = ["lane_offsets", "mean_run", "part_of_runs", "placed_part"]
 
 
 def lane_offsets(positions: Offsets, channels: Offsets, shape: Shape) -> Offsets | None:
@@ -61,3 +61,13 @@ def placed_part(
     result = np.full(full, -1, np.int64)
     result[(slice(None),) * at + (slice(start, start + own[at]),)] = positions.reshape(own)
     return result.reshape(-1), 0
+
+
+def part_of_runs(
+    positions: Offsets, dims: Sequence[int], length: int, axis: int, start: int, sizes: Sequence[int]
+) -> Offsets:
+    """Positions of a result's runs of ``length`` floats, of which a part comes from ``positions``; as `placed_part`."""
+    runs = math.prod(sizes[axis + 1 :]) // length
+    result = np.full((math.prod(sizes[:axis]), sizes[axis], runs), -1, np.int64)
+    result[:, start : start + dims[axis]] = positions.reshape(-1, dims[axis], runs)
+    return result.reshape(-1)

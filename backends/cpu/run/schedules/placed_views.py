@@ -101,6 +101,12 @@ class PlacedView(Struct, frozen=True):
         """Whether it is a range of the tensor in its order, of planes."""
         return joined([factor for axis in self.axes for factor in axis]) == axis_of(math.prod(self.dims), 1)
 
+    @property
+    def runs(self) -> tuple[Axis, int]:
+        """Runs of adjacent values, in the order of the view: the factors between them, and how long each is."""
+        factors = joined([factor for axis in self.axes for factor in axis])
+        return (factors[:-1], factors[-1][0]) if factors and factors[-1][1] == 1 else (factors, 1)
+
     def channels_taken(self, view: View) -> list[int] | None:
         """The channels of the tensor that the view has, of all of its images or rows; None if it is something else.
 

@@ -12,7 +12,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, operand_key
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
 from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resizable
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
@@ -28,6 +28,8 @@ __all__ = ["Operators", "Prepared", "RegionSchedules"]
 _KEPT = 32
 # Of the time of all threads, if images run at once.
 _MOST_IDLE = 0.2
+# Floats of a frame whose pixels fill vectors by themselves: frames in lanes would be turned for each kernel of frames.
+_LARGE_FRAME = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class RegionSchedules:
     Not thread-safe, but for :meth:`latest`.
     """
 
-    def __init__(self, region: Region, operators: Operators, isa: str, threads: int) -> None:
-        self._region, self._operators, self._isa, self._threads = region, operators, isa, threads
+    def __init__(self, region: Region, operators: Operators, threads: int, isa: str) -> None:
+        self._region, self._operators, self._threads, self._isa = region, operators, threads, isa
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
         self._moves_channels = moves_channels(region)
         self._is_uncut = _is_uncut(region)
@@ -122,6 +124,7 @@ class RegionSchedules:
         outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
         at_once = (
             region.single
+            and not region.turns_volumes
             and not batch.is_whole
             and self._threads > 1
             and _idle_share(batch.count, self._threads) <= _MOST_IDLE
@@ -133,7 +136,7 @@ class RegionSchedules:
             only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,
-            apart=self._moves_channels or at_once,
+            apart=self._moves_channels or region.turns_volumes or at_once,
             threads=threads,
         ):
             key = (slab.count, slab.layout)
@@ -176,7 +179,10 @@ class RegionSchedules:
         return sizes_of_values(self._region, own)
 
     def _schedule(self, dims: Mapping[str, Sizes], slab: Slab, threads: int) -> Schedule:
-        def layout_of(count: int) -> Layout:
+        def layout_of(shape: Shape) -> Layout:
+            count, *image = shape
+            if self._region.turns_volumes and math.prod(image) >= _LARGE_FRAME:
+                return "planes"
             return slab.layout if count == slab.count else layout_of_rows(count)
 
         is_one_matrix = self._has_only_rows and slab.is_all and slab.layout == "images16"
@@ -184,7 +190,7 @@ class RegionSchedules:
             found = self._resizable.resized(dims)
             if found is not None:
                 return found
-        made = schedule(self._region, dims, layout_of, self._operators.op, self._isa, threads)
+        made = schedule(self._region, dims, layout_of, self._operators.op, threads, self._isa)
         if is_one_matrix:
             self._resizable = resizable(self._region, dims, made, self._isa)
         return made

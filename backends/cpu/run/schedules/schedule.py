@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from sift_onnx.backends.cpu import _kernels
@@ -11,7 +12,8 @@ from sift_onnx.backends.cpu.run.operators import build, build_for_size
 from sift_onnx.backends.cpu.run.schedules.bands import in_bands
 from sift_onnx.backends.cpu.run.schedules.byte_steps import compute_bytes, deliver_bytes, move_bytes
 from sift_onnx.backends.cpu.run.schedules.calls import Schedule, bytes_of
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, kernel_shape
+from sift_onnx.backends.cpu.run.schedules.frame_steps import convolve_frames, fill_range, joined_frames
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
 from sift_onnx.backends.cpu.run.schedules.product_steps import multiply
@@ -48,10 +50,10 @@ _COPY = Elementwise("first")
 def schedule(
     region: Region,
     dims: Mapping[str, Sizes],
-    layout_of: Callable[[int], Layout],
+    layout_of: Callable[[Shape], Layout],
     op_of: OpOf,
-    isa: str,
     threads: int,
+    isa: str,
 ) -> Schedule:
     """The schedule of ``region``.
 
@@ -60,12 +62,12 @@ def schedule(
     Args:
         region: to be run.
         dims: sizes of each value, by name; of the region's inputs, under :func:`input_key`.
-        layout_of: the layout, between inputs and outputs, of tensors with a given number of images or rows.
+        layout_of: the layout, between inputs and outputs, of tensors of a given shape.
         op_of: the operator of a step in a layout, but of attention; the schedules of a region share them.
-        isa: instruction set.
         threads: that run it.
+        isa: instruction set.
     """
-    values = Values(region, dims, layout_of, op_of, isa)
+    values = Values(region, dims, layout_of, op_of, threads, isa)
     for index, step in enumerate(region.steps):
         _run_step(values, index, step)
         if step.output in values.direct:
@@ -114,7 +116,9 @@ def _compute(values: Values, index: int, step: Step) -> None:
     if isinstance(spec, Elementwise) and spec.broadcasts:
         views[0] = views[0].repeated(dims)
     repeats = isinstance(spec, (Elementwise, Conv, Matmul))
-    layout = values.layout_of(kernel_shape(views[0].dims, step.view)[0])
+    layout = values.layout_of(kernel_shape(views[0].dims, step.view))
+    if convolve_frames(values, index, step, layout):
+        return
     if isinstance(spec, Softmax) and views[0].is_whole and views[0].stored.layout == "planes":
         layout = "planes"  # rows as they are: bringing them into lanes takes longer than it saves
     operands = []
@@ -142,7 +146,7 @@ def _move(values: Values, step: Step, spec: Moving) -> None:
     after = moved(before, spec, dims)
     if after is None:
         # Other axes than those of memory: copied in the order that the step begins with.
-        layout = values.layout_of(kernel_shape(before.dims, "rows")[0])
+        layout = values.layout_of(kernel_shape(before.dims, "rows"))
         copied = values.operand(step, 0, before, "rows", layout)
         after = moved(PlacedView.of(copied, before.dims), spec, dims)
         assert after is not None
@@ -150,9 +154,13 @@ def _move(values: Values, step: Step, spec: Moving) -> None:
 
 
 def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
+    overlapping = joined_frames(values, step, spec)
+    if overlapping is not None:
+        values.views[step.output] = overlapping
+        return
     dims = values.dims[step.output]
     shape = kernel_shape(dims, step.result_view)
-    layout = values.layout_of(shape[0])
+    layout = values.layout_of(shape)
     if step.output in values.direct and all(
         values.view(step, position).stored.layout == "planes" for position in range(len(step.inputs))
     ):
@@ -166,12 +174,26 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
         missing = len(dims) - len(view.axes)
         size = view.dims[spec.axis - missing] if spec.axis >= missing else 1
         view = view.repeated((*dims[: spec.axis], size, *dims[spec.axis + 1 :]))
-        if spec.axis == channel_axis and shape[0] <= contiguous_images(layout):
-            # The operand can lie where the result has it.
+        is_contiguous = shape[0] <= contiguous_images(layout)
+        stored = view.stored
+        is_whole = view.is_whole and stored.layout == layout and (layout == "planes" or stored.shape[0] == shape[0])
+        # Along the first axis that has more than one position.
+        is_range = layout == "planes" and math.prod(dims[: spec.axis]) == 1
+        inner = math.prod(dims[spec.axis + 1 :])
+        if is_range and fill_range(values, index, step, view, result, start * inner):
+            continue
+        if spec.axis == channel_axis and (is_contiguous or is_whole):
             own = values.operand(step, position, view, step.result_view, layout)
             op = _kernels.ChannelCopy(range(size), start, spec.size, layout=layout)
-            part = Part(key, start * bytes_of((shape[0], 1, *shape[2:]), layout, step.dtype))
+            # The operand can lie where the result has it.
+            offset = start * bytes_of((shape[0], 1, *shape[2:]), layout, step.dtype)
+            part = Part(key, offset) if is_contiguous else None
             values.calls.call(op, own.shape, (own.key,), key, step.dtype, index, part=part)
+        elif is_range:
+            own = values.operand(step, position, view, step.result_view, layout)
+            op = _kernels.ChannelCopy(range(size), start, spec.size, layout=layout)
+            part = Part(key, step.dtype.itemsize * start * inner)
+            values.calls.call(op, (1, size, inner, 1), (own.key,), key, step.dtype, index, part=part)
         else:
             values.copies.copy(view, step.result_view, result, step.dtype, index, (spec.axis, start, dims))
     values.views[step.output] = PlacedView.of(result, dims)
@@ -186,9 +208,9 @@ def _deliver(values: Values, step: Step) -> None:
     if view.stored.key == out and view.is_whole:
         return
     shape = kernel_shape(view.dims, step.result_view)
-    layout = values.layout_of(shape[0])
+    layout = values.layout_of(shape)
     mover = values.mover(step.output)
-    if not view.is_whole and layout == "images16":
+    if not view.is_whole and layout == "images16" and not copies.has_long_runs(view):
         view = PlacedView.of(copies.tensor(view, step.result_view, layout, step.dtype, mover), view.dims)
     if not view.is_whole:
         copies.copy(view, step.result_view, Stored(out, shape, "planes"), step.dtype, mover)

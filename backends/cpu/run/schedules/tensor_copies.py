@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 from msgspec.structs import replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.run.schedules.calls import Calls, bytes_of
-from sift_onnx.backends.cpu.run.schedules.copied_offsets import lane_offsets, mean_run, placed_part
+from sift_onnx.backends.cpu.run.schedules.copied_offsets import lane_offsets, mean_run, part_of_runs, placed_part
+from sift_onnx.backends.cpu.run.schedules.factors import axis_of, offsets_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, kernel_shape
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
@@ -21,6 +24,10 @@ __all__ = ["TensorCopies", "contiguous_images"]
 
 # Lanes that a copy takes from neighbours, on average.
 _LEAST_RUN = 3.0
+# Adjacent floats that are copied together, where planes are copied to planes.
+_LONG_RUN = 32
+# A copy lists the floats of a run: of longer ones, a part.
+_LONGEST_RUN = 1 << 12
 
 
 def contiguous_images(layout: Layout) -> int:
@@ -34,12 +41,12 @@ class TensorCopies:
 
     Attributes:
         calls: to which copies are added.
-        layout_of: the layout of tensors with a given number of images or rows.
+        layout_of: the layout of tensors of a given shape.
         isa: instruction set.
     """
 
     calls: Calls
-    layout_of: Callable[[int], Layout]
+    layout_of: Callable[[Shape], Layout]
     isa: str
     _made: dict[tuple[PlacedView, Shape, Layout], Stored] = field(default_factory=dict)
 
@@ -78,7 +85,7 @@ class TensorCopies:
     def cheapest_layout(self, view: PlacedView, shape: Shape) -> Layout:
         """The layout that ``view`` has as a tensor of ``shape``, where that takes no copy; else the usual one."""
         stored = view.stored
-        return stored.layout if view.is_whole and stored.shape[:2] == shape[:2] else self.layout_of(shape[0])
+        return stored.layout if view.is_whole and stored.shape[:2] == shape[:2] else self.layout_of(shape)
 
     def copy(
         self,
@@ -96,6 +103,8 @@ class TensorCopies:
             and source.layout == target.layout
             and self._copy_channels(view, read_as, target, dtype, step)
         ):
+            return
+        if self._copy_runs(view, read_as, target, dtype, step, joined):
             return
         positions, channels = view.offsets(read_as)
         if source.layout == "images16":
@@ -116,6 +125,58 @@ class TensorCopies:
         if source.layout == target.layout == "planes" and joined is None and view.is_contiguous:
             part = Part(source.key, dtype.itemsize * view.offset)
         self.calls.call(op, source.shape, (source.key,), target.key, dtype, step, part=part)
+
+    def has_long_runs(self, view: PlacedView) -> bool:
+        """Whether ``view``, in planes, is made of runs of adjacent values that are worth a copy each."""
+        return view.stored.layout == "planes" and view.runs[1] >= _LONG_RUN
+
+    def _copy_runs(
+        self,
+        view: PlacedView,
+        read_as: View,
+        target: Stored,
+        dtype: DType,
+        step: int | None,
+        joined: tuple[int, int, Sizes] | None,
+    ) -> bool:
+        """Copy ``view``, which lies in planes, by runs of adjacent values; whether that takes less time.
+
+        As rows, these are copied whole. Between lanes, a value would come from each of sixteen images: planes are made
+        first, and then brought into lanes.
+        """
+        if not self.has_long_runs(view) or (view.is_whole and joined is None):
+            return False
+        if target.layout == "images16":
+            if read_as == "rows" or joined is not None:
+                return False  # channels are adjacent: sixteen of sixteen rows are turned at once
+            planes = self.tensor(view, read_as, "planes", dtype, step)
+            self.calls.call(_kernels.Reorder("planes", isa=self.isa), planes.shape, (planes.key,), target.key, dtype)
+            return True
+        stored, (outer, run) = view.stored, view.runs
+        if view.is_contiguous and joined is None:
+            total = math.prod(stored.shape)
+            unit = math.gcd(total, run, view.offset)
+            taken = range(view.offset // unit, (view.offset + run) // unit)
+            range_copy = _kernels.ChannelCopy(taken, 0, len(taken), layout="planes")
+            part = Part(stored.key, dtype.itemsize * view.offset)
+            shape = (1, total // unit, unit, 1)
+            self.calls.call(range_copy, shape, (stored.key,), target.key, dtype, step, part=part)
+            return True
+        # In a part of a result, along whose axis runs end.
+        unit = run if joined is None else math.gcd(run, math.prod(joined[2][joined[0] + 1 :]))
+        if unit < _LONG_RUN:
+            return False
+        length = max(size for size in range(1, min(unit, _LONGEST_RUN) + 1) if unit % size == 0)
+        length = length if length >= _LONG_RUN else unit
+        positions = offsets_of((outer, axis_of(run // length, length))) + view.offset
+        if joined is not None:
+            positions = part_of_runs(positions, view.dims, length, *joined)
+        op = _kernels.Rearrange(
+            positions, np.arange(length), source=stored.shape, target=(positions.size, length, 1, 1), first_channel=0,
+            source_layout="planes", target_layout="planes", isa=self.isa,
+        )  # fmt: skip
+        self.calls.call(op, stored.shape, (stored.key,), target.key, dtype, step)
+        return True
 
     def _copy_channels(self, view: PlacedView, read_as: View, target: Stored, dtype: DType, step: int | None) -> bool:
         """Copy ``view`` to ``target`` of the same layout if it is some channels of a tensor; whether it is."""

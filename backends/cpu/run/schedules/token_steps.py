@@ -17,7 +17,7 @@ __all__ = ["attend", "attend_to_cache", "pool_rows", "rotate"]
 def pool_rows(values: Values, index: int, step: Step, spec: GlobalPool) -> None:
     """A mean over tokens, as that of images whose pixels they are."""
     image = values.view(step, 0).with_pixels(spec.axes)
-    layout = values.layout_of(kernel_shape(image.dims, "image")[0])
+    layout = values.layout_of(kernel_shape(image.dims, "image"))
     stored = values.operand(step, 0, image, "image", layout)
     made = values.compute(index, step, values.op_of(index, layout), [stored], (f"{step.output}:{layout}", layout))
     values.views[step.output] = PlacedView.of(made, values.dims[step.output])
@@ -28,7 +28,7 @@ def attend(values: Values, index: int, step: Step, spec: Attention) -> None:
     queries, keys, weighed = (values.view(step, position) for position in range(3))
     views = [of_tokens(queries), of_tokens(keys.transposed_last()), of_tokens(weighed)]
     sequences, tokens, _ = views[0].dims
-    layout = values.layout_of(sequences * tokens)
+    layout = values.layout_of(kernel_shape(views[0].dims, "rows"))
     operands, channels = [], []
     for position, view in enumerate(views):
         whole, first = view.within_rows()
@@ -66,7 +66,7 @@ def rotate(values: Values, index: int, step: Step, spec: Rotated) -> None:
     x, *angles = (values.view(step, position) for position in range(3))
     x = of_tokens(x, spec.heads_axis)
     sequences, tokens, _ = x.dims
-    layout = values.layout_of(sequences * tokens)
+    layout = values.layout_of(kernel_shape(x.dims, "rows"))
     operands = [values.operand(step, 0, x, "rows", layout)]
     for position, view in enumerate(angles, 1):
         own = of_tokens(view, spec.heads_axis)

@@ -10,7 +10,7 @@ from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.byte_calls import ByteCalls
 from sift_onnx.backends.cpu.run.schedules.calls import Calls, words_of
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, kernel_shape, operand_key
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, kernel_shape, operand_key
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.tensor_copies import TensorCopies
 from sift_onnx.backends.lowering.rules import Step, View
@@ -29,8 +29,9 @@ class Values:
     Attributes:
         region: that they are of.
         dims: sizes of each, by name; of inputs, under :func:`input_key`.
-        layout_of: the layout of tensors with a given number of images or rows.
+        layout_of: the layout of tensors of a given shape.
         op_of: the operator of a step in a layout.
+        threads: that run it.
         isa: instruction set.
         calls: in order.
         views: of floats, by name.
@@ -42,9 +43,15 @@ class Values:
     """
 
     def __init__(
-        self, region: Region, dims: Mapping[str, Sizes], layout_of: Callable[[int], Layout], op_of: OpOf, isa: str
+        self,
+        region: Region,
+        dims: Mapping[str, Sizes],
+        layout_of: Callable[[Shape], Layout],
+        op_of: OpOf,
+        threads: int,
+        isa: str,
     ) -> None:
-        self.region, self.layout_of, self.op_of, self.isa = region, layout_of, op_of, isa
+        self.region, self.layout_of, self.op_of, self.threads, self.isa = region, layout_of, op_of, threads, isa
         self.dims = dict(dims)
         self.calls = Calls()
         self.views: dict[str, PlacedView] = {}

@@ -77,7 +77,7 @@ def combine_in_place(values: Values, index: int, step: Step) -> bool:
 
 def _leaves_planes(values: Values, step: Step, views: Sequence[PlacedView]) -> bool:
     """Whether kernels for lanes would need copies of what another kernel for views made in planes."""
-    usual = values.layout_of(kernel_shape(views[0].dims, step.view)[0])
+    usual = values.layout_of(kernel_shape(views[0].dims, step.view))
     stored = [view.stored for view in views]
     return usual != "planes" and any(own.layout == "planes" and own.key not in values.calls.places for own in stored)
 
