@@ -56,7 +56,7 @@ void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, 
   agree(GlobalAveragePool(Layout::nchw, kernels), GlobalAveragePool(Layout::nchw_n16, kernels));
 }
 
-// Bands must have the bits of the layers one after the other.
+// Bands must agree with the layers one after the other; a tile of few blocks may add its sums in another order.
 void test_bands(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   const std::int64_t inner = random.between(1, 40);
   const Shape shape{random.between(1, 3), random.between(1, 9), random.between(4, 20), random.between(4, 40)};
@@ -89,7 +89,7 @@ void test_bands(Random& random, ThreadPool& pool, const KernelTable& kernels, co
   Tensor expected = run(*after, pool, kernels, depthwise->output_shape(inside), filtered, nullptr);
   Tensor found = run(banded, pool, kernels, shape, in, nullptr);
   const std::int64_t count = element_count(banded.output_shape(shape), Layout::nchw);
-  for (std::int64_t i = 0; i < count; ++i) check(found[i] == expected[i], "bands, " + isa);
+  for (std::int64_t i = 0; i < count; ++i) check(std::abs(found[i] - expected[i]) < 1e-4F, "bands, " + isa);
 }
 
 void test_copies(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
