@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu.lower.costs import Estimate
 from sift_onnx.backends.cpu.lower.placements import placements_of
 from sift_onnx.backends.cpu.lower.profitability import MARGIN, Setting, is_sparse, region_estimates, why_not_profitable
 from sift_onnx.backends.cpu.lower.refusals import carried_out, circular, indivisible, own_reason, stranded, unsized
-from sift_onnx.backends.cpu.lower.region import Region, fused_steps, regions_of
+from sift_onnx.backends.cpu.lower.region import Region, fused_steps, region_of
 from sift_onnx.backends.cpu.lower.weights import read_weights
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView
@@ -73,7 +73,7 @@ def lower(
     estimates = [Estimate(0.0, 0.0)] * len(setting.sizes)
     for part in parts:
         if part.on_kernels:
-            made += regions_of(graph, part)
+            made.append(region_of(graph, part))
             own = region_estimates(fused_steps(part), _known(graph, part, dims), part.inputs, part.outputs, setting)
             estimates = [a + b for a, b in zip(estimates, own, strict=True)]
         else:

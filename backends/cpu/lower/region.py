@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu.lower.algorithms import pools_at_once
+from sift_onnx.backends.cpu.lower.bands import Chain, chains_of
 from sift_onnx.backends.cpu.lower.stages import count_of_large
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
@@ -22,7 +23,7 @@ from sift_onnx.backends.lowering.specs import Transposed
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
 from sift_onnx.operators.labels import node_name
 
-__all__ = ["PreparedRows", "Region", "fused_steps", "regions_of"]
+__all__ = ["PreparedRows", "Region", "fused_steps", "region_of"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ class Region:
         outputs: values that are read outside.
         names: of the node that each step is named after.
         ops: operator of that node.
-        single: whether it runs image by image, whatever the batch; see ``stages``.
+        early: how many of the first steps run image by image, if a batch fills the lanes; see :attr:`stages`.
+        passed: sizes of what these pass on, as far as they are known before a run.
+        single: whether images run one by one, whatever the batch.
         constants: values of those inputs that are constants.
         symbols: sizes of the other inputs, as far as they are known before a run.
         signed: inputs and outputs of bytes that are int8 outside.
@@ -63,6 +66,8 @@ class Region:
     outputs: tuple[str, ...]
     names: tuple[str, ...]
     ops: tuple[str, ...]
+    early: int = 0
+    passed: Mapping[str, Dims] = field(default_factory=dict, repr=False)
     single: bool = False
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     symbols: Mapping[str, Dims] = field(default_factory=dict, repr=False)
@@ -85,6 +90,44 @@ class Region:
         return (*self.outputs, *(name for cache in self.caches for name in cache.written))
 
     @cached_property
+    def stages(self) -> tuple[Region, ...]:
+        """The steps that run image by image, and those after them; none where all of a batch passes each step."""
+        if not self.early:
+            return ()
+        if self.early == len(self.steps):
+            return (replace(self, early=0, single=True),)
+        outputs = tuple(name for name in self.outputs if name not in self.passed)
+        return (
+            self._stage(slice(0, self.early), tuple(self.passed), single=True),
+            self._stage(slice(self.early, None), outputs),
+        )
+
+    def _stage(self, part: slice, outputs: tuple[str, ...], single: bool = False) -> Region:
+        steps = self.steps[part]
+        inputs = _inputs_of(steps)
+        constants = {name: self.constants[name] for name, _ in inputs if name in self.constants}
+        known = {**self.passed, **self.symbols}
+        return replace(
+            self,
+            steps=steps,
+            inputs=inputs,
+            outputs=outputs,
+            names=self.names[part],
+            ops=self.ops[part],
+            early=0,
+            passed={},
+            single=single,
+            constants=constants,
+            symbols={name: known.get(name, ()) for name, _ in inputs if name not in constants},
+            prepared=(),
+        )
+
+    @cached_property
+    def chains(self) -> tuple[Chain, ...]:
+        """Layers that may run in bands of rows."""
+        return chains_of(self.steps, self.outputs)
+
+    @cached_property
     def turns_volumes(self) -> bool:
         """Whether frames of volumes change between images of their own and rows of one."""
         return _turns_volumes(self.steps)
@@ -105,48 +148,38 @@ def fused_steps(part: Part) -> list[Step]:
     return fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
 
 
-def regions_of(graph: GraphView, part: Part) -> list[Region]:
-    """One region, or one that runs image by image and the one after it."""
-    steps = fused_steps(part)
-    if any(step.cache is not None for step in steps):
-        return [_region(graph, steps, part.outputs)]
-    if _turns_volumes(steps):
-        # Between lanes of volumes and lanes of frames, each value would move to another vector.
-        return [_region(graph, steps, part.outputs, single=True)]
-    count = count_of_large(steps, {name: graph.dims(name) or () for step in steps for name in step.inputs})
-    early, late = steps[:count], steps[count:]
-    if not early or not late:
-        return [_region(graph, steps, part.outputs, single=not late)]
-    read = {name for step in late for name in step.inputs}
-    passed = tuple(step.output for step in early if step.output in read or step.output in part.outputs)
-    outputs = tuple(name for name in part.outputs if name not in passed)
-    return [_region(graph, early, passed, single=True), _region(graph, late, outputs)]
-
-
 def _turns_volumes(steps: Sequence[Step]) -> bool:
     return any(isinstance(step.spec, Transposed) and step.is_extra for step in steps)
 
 
-def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], single: bool = False) -> Region:
+def region_of(graph: GraphView, part: Part) -> Region:
+    """The region of a part for kernels."""
+    fused = fused_steps(part)
     prepared = tuple(
-        PreparedRows(step.output, step.inputs, step.spec) for step in steps if isinstance(step.spec, TableRows)
+        PreparedRows(step.output, step.inputs, step.spec) for step in fused if isinstance(step.spec, TableRows)
     )
-    steps = [step for step in steps if not isinstance(step.spec, TableRows)]
+    steps = [step for step in fused if not isinstance(step.spec, TableRows)]
     caches = tuple(step.cache for step in steps if step.cache is not None)
-    outputs = tuple(name for name in outputs if not any(name in cache.written for cache in caches))
-    made = {step.output for step in steps}
-    inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
-    masks = dict.fromkeys(step.mask for step in steps if step.mask)
-    read = (*masks, *(name for name, _ in inputs))
-    constants = {name: np.array(graph.values_of(name)) for name in read if name in graph.constants}
-    inputs.update(dict.fromkeys((name, "array") for name in masks))
+    outputs = tuple(name for name in part.outputs if not any(name in cache.written for cache in caches))
+    inputs = _inputs_of(steps)
+    # Between lanes of volumes and lanes of frames, each value would move to another vector.
+    single = _turns_volumes(steps)
+    early = 0
+    if not caches and not single:
+        dims = {name: graph.dims(name) or () for step in steps for name in step.inputs}
+        early = count_of_large(steps, dims, chains_of(steps, outputs))
+    read = {name for step in steps[early:] for name in step.inputs}
+    passed = [step.output for step in steps[:early] if step.output in read or step.output in outputs]
+    constants = {name: np.array(graph.values_of(name)) for name, _ in inputs if name in graph.constants}
     nodes = [graph.nodes[step.nodes[0]] for step in steps]
     return Region(
         tuple(steps),
-        tuple(inputs),
+        inputs,
         outputs,
         tuple(node_name(node) for node in nodes),
         tuple(node.op_type for node in nodes),
+        early,
+        {name: graph.dims(name) or () for name in passed},
         single,
         constants,
         {name: graph.dims(name) or () for name, _ in inputs if name not in constants},
@@ -156,3 +189,11 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
         prepared,
         caches,
     )
+
+
+def _inputs_of(steps: Sequence[Step]) -> tuple[tuple[str, View], ...]:
+    """What steps read from outside, and how; masks are the last ones."""
+    made = {step.output for step in steps}
+    inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
+    inputs.update(dict.fromkeys((step.mask, "array") for step in steps if step.mask))
+    return tuple(inputs)

@@ -1,7 +1,8 @@
 """Where a region changes from one image at a time to sixteen in the lanes.
 
 In lanes, sixteen images pass each operator together. While their tensors are larger than the last-level cache, each
-operator fetches them from memory again. A single image stays in the cache, and has enough pixels for all lanes.
+operator fetches them from memory again. A single image stays in the cache, and has enough pixels for all lanes. Layers
+that run in bands of rows do so with single images: sixteen are too large for the second-level cache even so.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.bands import Chain
 from sift_onnx.backends.cpu.lower.layouts import LANES
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import ArgExtreme, result_dims
+from sift_onnx.backends.lowering.specs import ArgExtreme, Conv, Depthwise, result_dims
 
 __all__ = ["count_of_large"]
 
@@ -22,14 +24,20 @@ __all__ = ["count_of_large"]
 # MobileNetV2's layers of 19 MB gain from lanes and those of 58 MB lose; with one of 260 MiB, all of them gain or do not
 # care, and so do ResNet-18's.
 _LARGE_BYTES = _kernels.cache_bytes()[2]
+# A tensor of sixteen images between layers that may run in bands is large if a single one takes more than a quarter of
+# the second-level cache, and has enough pixels for the largest tile. Measured with a cache of 2 MiB: single images take
+# 0.75 of the time in lanes for 192 channels at 28 pixels, and 1.1 to 1.2 for 384 and 576 channels at 14 pixels.
+_LARGE_BETWEEN_BYTES = LANES * _kernels.cache_bytes()[1] // 4
+_LEAST_PIXELS = 28 * LANES
 
 
-def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims]) -> int:
+def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Sequence[Chain] = ()) -> int:
     """How many steps from the first one on run image by image: up to the last one with a tensor that is large.
 
     Args:
         steps: of a region, in order.
         dims: sizes of the values that enter it.
+        chains: of the region, which stay together.
     """
     known = dict(dims)
     count = 0
@@ -43,7 +51,46 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims]) -> int:
             continue
         if any(_bytes(known[name], step.dtype) > _LARGE_BYTES for name in (*step.inputs, step.output)):
             count = number + 1
+    layers = [step for step in steps if step.output in known]
+    count = max(count, _end_of_chains(layers, known, chains))
+    for chain in chains:
+        first, *_, last = chain.steps
+        if first < count <= last:
+            count = last + 1
     return count
+
+
+def _end_of_chains(steps: Sequence[Step], known: Mapping[str, Dims], chains: Sequence[Chain]) -> int:
+    """How many steps there are up to the end of the last chain that is large and worth it.
+
+    Most of the work up to there must be in chains: other layers take longer with single images of few pixels.
+    """
+    chained, other, end = 0, 0, 0
+    in_chains = {number: chain for chain in chains for number in chain.steps}
+    for number, step in enumerate(steps):
+        chain = in_chains.get(number)
+        if chain is None:
+            other += _work(step, known)
+            continue
+        chained += _work(step, known)
+        if number == chain.steps[-1] and chained >= other:
+            between = [known[steps[own].output] for own in chain.steps[:-1]]
+            if any(_bytes(own, step.dtype) > _LARGE_BETWEEN_BYTES and _pixels(own) >= _LEAST_PIXELS for own in between):
+                end = number + 1
+    return end
+
+
+def _work(step: Step, known: Mapping[str, Dims]) -> int:
+    """Multiply-adds of an image if no weight were pruned; 0 of other steps, and where sizes are not known."""
+    if not isinstance(step.spec, (Conv, Depthwise)):
+        return 0
+    return step.spec.weights.size * _pixels(known[step.output])
+
+
+def _pixels(dims: Dims) -> int:
+    """Of an image; 0 where they are not known before the run."""
+    sizes = [size for size in dims[2:] if isinstance(size, int)]
+    return math.prod(sizes) if len(sizes) == len(dims) - 2 else 0
 
 
 def _bytes(dims: Dims, dtype: DType) -> int:

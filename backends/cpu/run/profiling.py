@@ -43,7 +43,7 @@ def profile_region(
         for item in times:
             per_step[item.step] += item.seconds
             if item.step is not None:
-                flops[item.step] = flops.get(item.step, 0.0) + program.flops(item.step, item.shape)
+                flops[item.step] = flops.get(item.step, 0.0) + program.flops(item)
                 shapes.setdefault(item.step, item)
         for timed, seconds in per_step.items():
             sums[timed].append(seconds)
@@ -54,7 +54,8 @@ def profile_region(
             continue
         seconds = statistics.median(sums[number])
         layer = step.spec if isinstance(step.spec, (LinearLayer, QuantizedMatmul, Recurrent)) else None
-        fused = len(step.nodes) - 1
+        together = [number for number, _ in shapes[number].together] or [number]
+        fused = sum(len(region.steps[own].nodes) for own in together) - 1
         reason = reasons.get(name, "")
         nodes.append(
             NodeProfile(
@@ -63,7 +64,7 @@ def profile_region(
                 placement="kernels",
                 reason=f"{reason}; {fused} nodes behind it are fused into it" if fused else reason,
                 ms=1e3 * seconds,
-                kernel=program.kernel_name(number, shapes[number].shape, shapes[number].layout),
+                kernel=program.kernel_name(shapes[number]),
                 density=layer.weights.density if layer else None,
                 gflops=flops[number] / seconds / 1e9 if layer and seconds else None,
             )

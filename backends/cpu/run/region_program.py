@@ -7,21 +7,22 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.cpu.lower.layouts import LANES_PAY, Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, SharedArrays, cache_arrays, look_ups, prepared_rows
 from sift_onnx.backends.cpu.run.kernel_names import active_flops, kernel_name
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators, without_values
+from sift_onnx.backends.cpu.run.region_stage import RegionStage
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes
-from sift_onnx.backends.cpu.run.schedules.region_schedules import Prepared, RegionSchedules
-from sift_onnx.backends.cpu.run.schedules.slabs import Slab
+from sift_onnx.backends.cpu.run.schedules.region_schedules import Prepared
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.errors import UsageError
@@ -30,8 +31,8 @@ __all__ = ["RegionProgram", "StepTime"]
 
 Array = npt.NDArray[Any]
 
-# Arrays from this size on are mapped separately by the system, which clears them.
-_POOLED_BYTES = 1 << 18
+# Memory of arrays from this size on may go back to the system with the array, which clears it again for the next one.
+_POOLED_BYTES = 1 << 16
 _NOTHING: Mapping[str, Array] = {}
 _INT32 = np.dtype(np.int32)
 _FLOAT = np.dtype(np.float32)
@@ -43,7 +44,8 @@ _FIRST_FLOATS, _PAGE = 1 << 18, 4096
 class StepTime:
     """One operator of one slab as it ran: seconds since the run began, and how long it took.
 
-    ``step`` is None for a change of layout.
+    ``step`` is None for a change of layout. If the operator runs several steps, ``together`` has them, with the shapes
+    of their operands, and ``step`` is the first one.
     """
 
     step: int | None
@@ -51,6 +53,7 @@ class StepTime:
     seconds: float
     shape: Shape
     layout: Layout
+    together: tuple[tuple[int, Shape], ...] = ()
 
 
 class RegionProgram:
@@ -83,9 +86,13 @@ class RegionProgram:
             for axis, symbol in enumerate(symbols)
             if name in region.read and isinstance(symbol, str)
         }
-        self._reads = tuple((name, region.constants.get(name)) for name, _ in region.inputs)
         self._operators = RegionOperators(self.region, weights, isa)
-        self._schedules = RegionSchedules(self.region, self._operators, pool.threads, isa)
+        self._whole = RegionStage(self.region, self._operators, pool.threads, isa)
+        # Those of a batch that fills the lanes.
+        self._stages: list[RegionStage] = []
+        for stage in self.region.stages:
+            first = sum(len(before.region.steps) for before in self._stages)
+            self._stages.append(RegionStage(stage, self._operators, pool.threads, isa, first))
         self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
         self._has_pages = False
         self._lock = threading.Lock()
@@ -111,50 +118,76 @@ class RegionProgram:
         shared = SharedArrays()
         if self._look_ups:
             values = {**values, **prepared_rows(self._look_ups, values, self._sizes_of(values), shared)}
-        inputs = [_as_kernels_read(values[name] if array is None else array) for name, array in self._reads]
-        prepared = self.prepare([array.shape for array in inputs])
-        outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
-        caches = self._caches(values, prepared, into, shared) if self.region.caches else []
-        try:
-            self._run(prepared, inputs, outputs, caches, times)
-        except ValueError as error:
-            # Operators check what their arrays say, such as the lengths of sequences.
-            raise UsageError(str(error)) from error
+        made: list[Array] = []
+        if self._stages and self._fills_lanes(values):
+            found = dict(values)
+            for stage in self._stages:
+                found.update(zip(stage.region.outputs, self._run(stage, found, times), strict=True))
+            made = [found[name] for name in self.region.outputs]
+        else:
+            made = self._run(self._whole, values, times, into, shared)
         if self._operators.holds_unpacked:
             self._release()
-        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
+        return made
+
+    def _fills_lanes(self, values: Mapping[str, Array]) -> bool:
+        """Whether there are enough images for lanes of images."""
+        name = next(name for name, array in self._whole.reads if array is None)
+        return len(values[name]) >= LANES_PAY
 
     def _run(
         self,
+        stage: RegionStage,
+        values: Mapping[str, Array],
+        times: list[StepTime] | None,
+        into: Mapping[str, Array] = _NOTHING,
+        shared: SharedArrays | None = None,
+    ) -> list[Array]:
+        """The outputs of a stage, and the caches if it is the whole region."""
+        inputs = [_as_kernels_read(values[name] if array is None else array) for name, array in stage.reads]
+        prepared = self._prepared(stage, tuple([array.shape for array in inputs]))
+        outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
+        caches = self._caches(values, prepared, into, shared) if shared is not None and self.region.caches else []
+        try:
+            self._run_slabs(stage, prepared, [*inputs, *outputs], caches, times)
+        except ValueError as error:
+            # Operators check what their arrays say, such as the lengths of sequences.
+            raise UsageError(str(error)) from error
+        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
+
+    def _run_slabs(
+        self,
+        stage: RegionStage,
         prepared: Prepared,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
+        whole: Sequence[Array],
         caches: list[CacheArrays],
         times: list[StepTime] | None,
     ) -> None:
-        """Run slab after slab."""
-        begin = time.perf_counter() if times is not None else 0.0
+        """Run slab after slab of the stage's inputs and outputs."""
+        if prepared.at_once and times is None:
+            for _, alike in groupby(prepared.slabs, lambda each: id(each[1])):
+                slabs, schedules = zip(*alike, strict=True)
+                arrays_of = [stage.ranges(slab, whole) for slab in slabs]
+                schedules[0].sequence.run_each(self.pool, self._workspace, arrays_of)
+            return
+        begin = 0.0
+        if times is not None:
+            earlier = times[-1].start + times[-1].seconds if times else 0.0
+            begin = time.perf_counter() - earlier
         for slab, planned in prepared.slabs:
-            arrays = [*inputs, *outputs] if slab.is_all else self._ranges(slab, inputs, outputs)
+            arrays = whole if slab.is_all else stage.ranges(slab, whole)
             if times is None:
                 planned.sequence.run(self.pool, self._workspace, arrays, caches=caches)
                 continue
             seconds = np.zeros(len(planned.steps))
             at = time.perf_counter() - begin
             planned.sequence.run(self.pool, self._workspace, arrays, seconds, caches=caches)
-            for step, shape, layout, took in zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True):
-                times.append(StepTime(step, at, float(took), shape, layout))
+            ran = zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True)
+            for number, (step, shape, layout, took) in enumerate(ran):
+                together = tuple((stage.first + own, of) for own, of in planned.together.get(number, ()))
+                in_region = None if step is None else stage.first + step
+                times.append(StepTime(in_region, at, float(took), shape, layout, together))
                 at += float(took)
-
-    def _ranges(self, slab: Slab, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
-        """A slab of all arrays but constants: images and rows are consecutive, so it is a range of their elements."""
-        shared = [constant is not None for _, constant in self._reads] + [False] * len(outputs)
-        return [
-            array
-            if is_shared
-            else array.reshape(-1)[slab.first * (size := array.size // slab.of) :][: slab.count * size]
-            for array, is_shared in zip((*inputs, *outputs), shared, strict=True)
-        ]
 
     def _caches(
         self, values: Mapping[str, Array], prepared: Prepared, into: Mapping[str, Array], shared: SharedArrays
@@ -173,12 +206,14 @@ class RegionProgram:
 
     def prepare(self, sizes: Sequence[Sizes]) -> Prepared:
         """Schedules for inputs of ``sizes``; those of the shapes that came last are kept."""
-        key = tuple(sizes)
-        latest = self._schedules.latest(key)
+        return self._prepared(self._whole, tuple(sizes))
+
+    def _prepared(self, stage: RegionStage, sizes: tuple[Sizes, ...]) -> Prepared:
+        latest = stage.schedules.latest(sizes)
         if latest is not None:
             return latest
         with self._lock:
-            return self._schedules.prepare(key)
+            return stage.schedules.prepare(sizes)
 
     @property
     def weight_bytes(self) -> int:
@@ -191,13 +226,19 @@ class RegionProgram:
         self._arrays.release_idle()
         self._workspace.release_idle()
 
-    def flops(self, step: int, shape: Shape) -> float:
-        """Operations on active weights for an operand of ``shape``; 0 for steps without weights."""
-        return active_flops(self.region.steps[step].spec, shape)
+    def flops(self, ran: StepTime) -> float:
+        """Operations on active weights; 0 for steps without weights."""
+        assert ran.step is not None
+        steps = ran.together or ((ran.step, ran.shape),)
+        return sum(active_flops(self.region.steps[step].spec, shape) for step, shape in steps)
 
-    def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
-        """What runs a step on an operand of ``shape``, as profiles show it: kernel, layout and tile."""
-        return kernel_name(self._operators, step, self.region.steps[step], shape, layout, self.pool.threads)
+    def kernel_name(self, ran: StepTime) -> str:
+        """What ran a step, as profiles show it: kernel, layout and tile, or that it ran in bands."""
+        assert ran.step is not None
+        if ran.together:
+            return f"{len(ran.together)} layers in bands of rows {ran.layout}"
+        step = self.region.steps[ran.step]
+        return kernel_name(self._operators, ran.step, step, ran.shape, ran.layout, self.pool.threads)
 
     def _output(self, sizes: Sizes, dtype: DType) -> Array:
         # The pool's arrays are float32.

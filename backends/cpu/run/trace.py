@@ -37,7 +37,7 @@ def trace_events(times: Sequence[PartTime]) -> list[dict[str, Any]]:
                 label = runner.region.names[step.step]
                 arguments = {
                     "op_name": runner.region.ops[step.step],
-                    "kernel": runner.kernel_name(step.step, step.shape, step.layout),
+                    "kernel": runner.kernel_name(step),
                 }
             start = origin + part.start + step.start
             shown = arguments | {"provider": "kernels", "shape": "x".join(map(str, step.shape))}

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/thread_pool.h"
+
 namespace sift::cpu {
 namespace {
 
@@ -211,6 +213,12 @@ void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* cons
     }
     if (!seconds.empty()) seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();
   }
+}
+
+void Sequence::run_each(ThreadPool& pool, Workspace& workspace, std::span<const std::vector<float*>> arrays) const {
+  static ThreadPool alone(1);
+  pool.parallel_for(static_cast<std::int64_t>(arrays.size()),
+                    [&](std::int64_t i) { run(alone, workspace, arrays[static_cast<std::size_t>(i)], {}); });
 }
 
 }  // namespace sift::cpu

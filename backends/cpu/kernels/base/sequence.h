@@ -84,6 +84,10 @@ class Sequence {
   void run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds,
            std::span<const KeyValueCache> caches = {}) const;
 
+  // Runs once for each element of `arrays`, which is as that of `run`; each on one thread of `pool`, so that threads do
+  // not wait for each other at every step.
+  void run_each(ThreadPool& pool, Workspace& workspace, std::span<const std::vector<float*>> arrays) const;
+
  private:
   void check(const Place& place, std::int64_t size, Layout layout);
   void check_other(const Place& place, std::int64_t size, Layout layout);

@@ -163,9 +163,9 @@ KeyValueCache cache_of(const CacheSpec& spec) {
   return cache;
 }
 
-void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace,
-                  const nb::typed<nb::sequence, FloatsIn>& arrays, const std::optional<Seconds>& seconds,
-                  const std::vector<CacheSpec>& caches) {
+using Arrays = nb::typed<nb::sequence, FloatsIn>;
+
+std::vector<float*> pointers_to(const Sequence& sequence, const Arrays& arrays) {
   const auto sizes = sequence.array_sizes();
   if (nb::len(arrays) != sizes.size()) throw std::invalid_argument("sequence: one array per size");
   std::vector<float*> pointers;
@@ -179,6 +179,12 @@ void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspa
       pointers.push_back(array_of<FloatsIn>(item, i, sizes[i], "must be an aligned, C-contiguous array of float32"));
     }
   }
+  return pointers;
+}
+
+void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace, const Arrays& arrays,
+                  const std::optional<Seconds>& seconds, const std::vector<CacheSpec>& caches) {
+  const std::vector<float*> pointers = pointers_to(sequence, arrays);
   if (seconds && seconds->size() != sequence.steps().size()) {
     throw std::invalid_argument("sequence: one time per step");
   }
@@ -188,6 +194,14 @@ void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspa
   for (const CacheSpec& spec : caches) found.push_back(cache_of(spec));
   const Unlocked unlocked;
   sequence.run(pool, workspace, pointers, times, found);
+}
+
+void run_each(const Sequence& sequence, ThreadPool& pool, Workspace& workspace, const std::vector<Arrays>& arrays) {
+  std::vector<std::vector<float*>> pointers;
+  pointers.reserve(arrays.size());
+  for (const Arrays& each : arrays) pointers.push_back(pointers_to(sequence, each));
+  const Unlocked unlocked;
+  sequence.run_each(pool, workspace, pointers);
 }
 
 using FloatArray = nb::ndarray<nb::numpy, float, nb::device::cpu>;
@@ -238,6 +252,8 @@ void bind_sequence(nb::module_& module) {
           "depth), which may lie where the past ones do, and are None where the cache is only read; the tokens of each "
           "sequence's past where they differ, those that count, and a mask of (sequences, heads, new tokens, tokens), "
           "or None. Thread-safe.")
+      .def("run_each", &run_each, "pool"_a, "workspace"_a, "arrays"_a,
+           "Run once for each element of `arrays`, which is as that of `run`: each on one thread of the pool.")
       .def(
           "resized",
           [](const Sequence& sequence, std::int64_t rows,

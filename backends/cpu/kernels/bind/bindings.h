@@ -21,6 +21,9 @@ void bind_copies(nanobind::module_& module);
 // Convolution and matrix product, and the weights that they are made from.
 void bind_products(nanobind::module_& module);
 
+// Layers in bands of rows.
+void bind_banded(nanobind::module_& module);
+
 // Recurrent layers.
 void bind_recurrent(nanobind::module_& module);
 

@@ -28,6 +28,7 @@ NB_MODULE(_kernels, module) {
   sift::cpu::bind_ops(module);
   sift::cpu::bind_copies(module);
   sift::cpu::bind_products(module);
+  sift::cpu::bind_banded(module);
   sift::cpu::bind_recurrent(module);
   sift::cpu::bind_views(module);
   sift::cpu::bind_selection(module);

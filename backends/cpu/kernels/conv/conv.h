@@ -38,6 +38,18 @@ struct ConvCall {
   const OutputGrid* grid = nullptr;  // where outputs go; null: they are a tensor
 };
 
+// A run of a pointwise convolution on some pixels of one image in planes.
+struct PixelCall {
+  std::int64_t first;  // a multiple of kLanes
+  std::int64_t end;
+  std::int64_t most;      // pixels of the longest call: the tile is chosen for it
+  const float* in;        // pixel 0 of the first channel
+  std::int64_t in_plane;  // floats from a channel to the next one; all of them can be read
+  const float* residual;  // laid out like `out`; null: none
+  float* out;             // where the first pixel of the first channel goes
+  std::int64_t out_plane;
+};
+
 struct ConvPacking;
 
 // y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
@@ -60,13 +72,19 @@ class Conv final : public Op {
 
   void run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const;
 
+  // Whether `run_pixels` may be called: pixels of images in planes are independent of each other.
+  bool runs_pixels() const;
+  // Runs on the calling thread. The sums have the order that `run` has.
+  void run_pixels(const PixelCall& call) const;
+
   std::int64_t weight_bytes() const override;
 
   // How often weights have been packed so far: once per form in use, as long as no packing is dropped.
   std::int64_t times_packed() const;
 
-  // Packs now, and not in the first run, for inputs of this shape and this many threads.
-  void prepare(const Shape& shape, int threads) const;
+  // Packs now, and not in the first run, for inputs of this shape and this many threads; on the threads of `pool`, if
+  // there is one.
+  void prepare(const Shape& shape, int threads, ThreadPool* pool = nullptr) const;
 
   // Releases this operator's reference to the SparseWeights that it was made from: 8 bytes per non-zero, in addition to
   // the 6 of a packing. Later packings are made from an existing one, which takes about twice as long. Returns false

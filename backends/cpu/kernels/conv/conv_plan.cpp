@@ -156,10 +156,10 @@ bool Conv::release_source() const {
   return true;
 }
 
-void Conv::prepare(const Shape& shape, int threads) const {
-  for (const auto& part : parts_) part->prepare(shape, threads);
+void Conv::prepare(const Shape& shape, int threads, ThreadPool* pool) const {
+  for (const auto& part : parts_) part->prepare(shape, threads, pool);
   const Shape out = output_shape(shape);
-  if (parts_.empty() && element_count(out, options_.layout) > 0) plan_for(shape, threads, nullptr);
+  if (parts_.empty() && element_count(out, options_.layout) > 0) plan_for(shape, threads, nullptr, pool);
 }
 
 std::int64_t Conv::weight_bytes() const {

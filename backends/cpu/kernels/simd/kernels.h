@@ -21,6 +21,7 @@
 #include "simd/rows/rotated.h"
 #include "simd/rows/sell.h"
 #include "simd/stream.h"
+#include "simd/strided_window.h"
 #include "simd/train/activation.h"
 #include "simd/train/batch_norm.h"
 #include "simd/train/batch_norm_pool.h"
@@ -55,6 +56,7 @@ const KernelTable* kernels() {
       .window = &window,
       .largest_square = kLargestSquare,
       .masked_window = kMaskedWindow,
+      .strided_window = kStridedWindow,
       .elementwise = &elementwise,
       .stream = &stream,
       .normalize_row = &normalize_row,

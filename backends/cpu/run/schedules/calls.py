@@ -34,6 +34,7 @@ class Schedule:
         layouts: for each operator that of its operand.
         ops: the operators.
         attentions: those of them that know the lengths of sequences: the region's step, and channels of the operands.
+        together: those of them that run several steps: these, with the shapes of their operands.
         is_shortened: whether copies are left out, since one of their tensors lies within the other.
     """
 
@@ -43,6 +44,7 @@ class Schedule:
     layouts: tuple[Layout, ...]
     ops: tuple[_kernels.Op, ...]
     attentions: Mapping[int, tuple[int, tuple[tuple[int, int], ...]]]
+    together: Mapping[int, tuple[tuple[int, Shape], ...]]
     is_shortened: bool
 
 
@@ -118,6 +120,7 @@ class Calls:
             layouts,
             tuple([call.op for call in calls]),
             self.attentions,
+            {number: call.together for number, call in enumerate(calls) if call.together},
             len(calls) < len(self.calls),
         )
 

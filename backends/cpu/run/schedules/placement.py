@@ -44,6 +44,7 @@ class Call(Struct, frozen=True):
         step: of the region that it belongs to; None for a change of layout or a copy at the border.
         mask: name of the mask, if there is one.
         part: of copies that may be left out.
+        together: of an operator that runs several steps, these, in order, with the shapes of their operands.
     """
 
     op: _kernels.Op
@@ -53,6 +54,7 @@ class Call(Struct, frozen=True):
     step: int | None
     mask: str = ""
     part: Part | None = None
+    together: tuple[tuple[int, tuple[int, int, int, int]], ...] = ()
 
 
 def place(

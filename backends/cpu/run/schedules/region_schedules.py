@@ -6,10 +6,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.region import Region
-from sift_onnx.backends.cpu.run.region_operators import RegionOperators
 from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
@@ -21,10 +22,12 @@ from sift_onnx.backends.lowering.specs import DynamicQuantize, Moving
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention
 from sift_onnx.errors import UsageError
 
-__all__ = ["Prepared", "RegionSchedules"]
+__all__ = ["Operators", "Prepared", "RegionSchedules"]
 
 # Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
+# Of the time of all threads, if images run at once.
+_MOST_IDLE = 0.2
 # Floats of a frame whose pixels fill vectors by themselves: frames in lanes would be turned for each kernel of frames.
 _LARGE_FRAME = 1 << 13
 
@@ -37,11 +40,24 @@ class Prepared:
         outputs: sizes and element types.
         slabs: with their schedules, in order.
         scores: sequences, heads and new tokens of each cache.
+        at_once: whether slabs run at the same time, each on one thread; they are single images.
     """
 
     outputs: tuple[tuple[Sizes, DType], ...]
     slabs: tuple[tuple[Slab, Schedule], ...]
     scores: tuple[tuple[int, int, int], ...] = ()
+    at_once: bool = False
+
+
+class Operators(Protocol):
+    """The operators of the steps of a region; see ``region_operators``."""
+
+    @property
+    def superseded(self) -> int:
+        """How often operators have been given up for others."""
+
+    def op(self, step: int, layout: Layout) -> _kernels.Op:
+        """The operator of a step in a layout."""
 
 
 class RegionSchedules:
@@ -50,7 +66,7 @@ class RegionSchedules:
     Not thread-safe, but for :meth:`latest`.
     """
 
-    def __init__(self, region: Region, operators: RegionOperators, threads: int, isa: str) -> None:
+    def __init__(self, region: Region, operators: Operators, threads: int, isa: str) -> None:
         self._region, self._operators, self._threads, self._isa = region, operators, threads, isa
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
         self._moves_channels = moves_channels(region)
@@ -106,20 +122,29 @@ class RegionSchedules:
         slabs = []
         batch = self._batch(sizes, dims)
         outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
+        at_once = (
+            region.single
+            and not region.turns_volumes
+            and not batch.is_whole
+            and self._threads > 1
+            and _idle_share(batch.count, self._threads) <= _MOST_IDLE
+        )
+        threads = 1 if at_once else self._threads
         for slab in cut(
             batch.count,
             0 if batch.is_whole else self._bytes_of_group(dims, batch),
             only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,
-            apart=self._moves_channels or region.turns_volumes,
+            apart=self._moves_channels or region.turns_volumes or at_once,
+            threads=threads,
         ):
             key = (slab.count, slab.layout)
             if key not in made:
                 own = dims if slab.is_all and not batch.is_flat else self._sizes_of_slab(sizes, dims, slab, batch)
-                made[key] = self._schedule(own, slab)
+                made[key] = self._schedule(own, slab, threads)
             slabs.append((slab, made[key]))
-        return Prepared(outputs, tuple(slabs), tuple(self._scores(dims)))
+        return Prepared(outputs, tuple(slabs), tuple(self._scores(dims)), at_once)
 
     def _scores(self, dims: Mapping[str, Sizes]) -> Iterator[tuple[int, int, int]]:
         for step in self._region.steps:
@@ -153,7 +178,7 @@ class RegionSchedules:
         ]
         return sizes_of_values(self._region, own)
 
-    def _schedule(self, dims: Mapping[str, Sizes], slab: Slab) -> Schedule:
+    def _schedule(self, dims: Mapping[str, Sizes], slab: Slab, threads: int) -> Schedule:
         def layout_of(shape: Shape) -> Layout:
             count, *image = shape
             if self._region.turns_volumes and math.prod(image) >= _LARGE_FRAME:
@@ -165,7 +190,7 @@ class RegionSchedules:
             found = self._resizable.resized(dims)
             if found is not None:
                 return found
-        made = schedule(self._region, dims, layout_of, self._operators.op, self._threads, self._isa)
+        made = schedule(self._region, dims, layout_of, self._operators.op, threads, self._isa)
         if is_one_matrix:
             self._resizable = resizable(self._region, dims, made, self._isa)
         return made
@@ -178,6 +203,10 @@ class RegionSchedules:
                 names = [*(operand_key(step, i, dims) for i in range(len(step.inputs))), step.output]
                 most = max(most, step.dtype.itemsize * sum(math.prod(dims[name]) for name in names))
         return LANES * most // max(batch.count, 1)
+
+
+def _idle_share(images: int, threads: int) -> float:
+    return 1.0 - images / (-(-images // threads) * threads) if images else 1.0
 
 
 def _is_uncut(region: Region) -> bool:

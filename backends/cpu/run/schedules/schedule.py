@@ -17,6 +17,7 @@ from sift_onnx.backends.cpu.run.schedules.axis_steps import (
     reduce_extreme,
     take_elements,
 )
+from sift_onnx.backends.cpu.run.schedules.bands import in_bands
 from sift_onnx.backends.cpu.run.schedules.batches import is_of_channels
 from sift_onnx.backends.cpu.run.schedules.byte_steps import compute_bytes, deliver_bytes, move_bytes
 from sift_onnx.backends.cpu.run.schedules.calls import Schedule, bytes_of
@@ -85,7 +86,9 @@ def schedule(
         _run_step(values, index, step)
         if step.output in values.direct:
             _deliver(values, step)
-    return values.calls.scheduled(values.array_sizes)
+    calls = values.calls
+    calls.calls = in_bands(calls.calls, region.chains, calls.places, threads)
+    return calls.scheduled(values.array_sizes)
 
 
 def _run_step(values: Values, index: int, step: Step) -> None:

@@ -46,6 +46,7 @@ class Hostile(Sources):
             self.dense_product,
             *first_layers,
             self.depthwise,
+            self.banded,
             self.pool,
             self.plain,
             self.attention,
@@ -134,6 +135,25 @@ class Hostile(Sources):
             activation=self.activation(), layout=self.layout(), isa=self.rng.choice(ISAS),
         )  # fmt: skip
         return op, channels
+
+    def banded(self) -> tuple[Any, int]:
+        channels, isa = self.size(), self.rng.choice(ISAS)
+        kernel = self.rng.choice(((1, 1), (3, 3), self.pair()))
+        weights = self.weights(channels, min(kernel[0] * kernel[1], 2**63 - 1))
+        depthwise = self.kernels.Depthwise(
+            weights, kernel=kernel, stride=self.pair(), dilation=self.pair(), pads=self.pads(), layout="planes", isa=isa
+        )
+
+        def pointwise(rows: int, columns: int) -> Any:
+            layout = self.rng.choice(("planes", "planes", "planes", self.layout()))
+            return self.kernels.Conv(self.weights(rows, columns), activation=self.activation(), layout=layout, isa=isa)
+
+        inputs = self.size()
+        ends = self.rng.choice(((True, True), (True, False), (False, True), (False, False)))
+        before = pointwise(channels, inputs) if ends[0] else None
+        after = pointwise(self.size(), self.rng.choice((channels, self.size()))) if ends[1] else None
+        op = self.kernels.BandedDepthwise(before, depthwise, after, rows=self.rng.choice((0, 1, 2, self.size())))
+        return op, inputs if ends[0] else channels
 
     def pool(self) -> tuple[Any, None]:
         window = {"kernel": self.pair(), "stride": self.pair(), "dilation": self.pair(), "pads": self.pads()}

@@ -83,3 +83,15 @@ def test_what_one_writes_and_another_reads_is_waited_for(pool: _kernels.ThreadPo
         sequence.run(pool, _kernels.Workspace(), [x, *made])
         np.testing.assert_allclose(made[0].reshape(m, -1), product, atol=1e-3)
         np.testing.assert_allclose(made[1].reshape(m, -1), 2 * product, atol=1e-3)
+
+
+def test_a_sequence_runs_once_for_each_list_of_arrays(pool: _kernels.ThreadPool) -> None:
+    copy, shape = _kernels.Elementwise("first", activation=("clip", 0.0, 1.0), layout="planes"), (1, 3, 2, 2)
+    places = [(copy, shape, (0, 0), NONE, (-1, 0)), (copy, shape, (-1, 0), NONE, (1, 0))]
+    sequence, workspace = _kernels.Sequence(places, 12, [12, 12]), _kernels.Workspace()
+    given = [random_array(np.random.default_rng(i), (12,)) for i in range(9)]
+    made = [np.empty(12, np.float32) for _ in given]
+    sequence.run_each(pool, workspace, [list(arrays) for arrays in zip(given, made, strict=True)])
+    np.testing.assert_array_equal(made, np.clip(given, 0, 1))
+    with pytest.raises(ValueError, match="one array per size"):
+        sequence.run_each(pool, workspace, [[given[0], made[0]], [given[1]]])

@@ -55,7 +55,7 @@ def test_windows_that_meet_nothing_but_padding(
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=30, deadline=None, suppress_health_check=SLOW_MACHINE)
+@settings(max_examples=20, deadline=None, suppress_health_check=SLOW_MACHINE)
 @given(
     n=st.sampled_from((1, 3, 16, 18)),
     channels=st.integers(1, 5),

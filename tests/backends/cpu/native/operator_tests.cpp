@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "conv/banded/banded_depthwise.h"
 #include "conv/conv.h"
 #include "conv/pooled_winograd.h"
 #include "ops/attention.h"
@@ -53,6 +54,42 @@ void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, 
   agree(MaxPool(g, true, Layout::nchw, kernels), MaxPool(g, true, Layout::nchw_n16, kernels));
   agree(AveragePool(g, true, false, Layout::nchw, kernels), AveragePool(g, true, false, Layout::nchw_n16, kernels));
   agree(GlobalAveragePool(Layout::nchw, kernels), GlobalAveragePool(Layout::nchw_n16, kernels));
+}
+
+// Bands must agree with the layers one after the other; a tile of few blocks may add its sums in another order.
+void test_bands(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const std::int64_t inner = random.between(1, 40);
+  const Shape shape{random.between(1, 3), random.between(1, 9), random.between(4, 20), random.between(4, 40)};
+  ConvGeometry g;
+  g.kernel_h = random.between(1, 4);
+  g.kernel_w = random.between(1, 4);
+  g.stride_h = random.between(1, 3);
+  g.stride_w = random.between(1, 3);
+  g.pad_top = g.pad_bottom = random.between(0, 4);
+  g.pad_left = g.pad_right = random.between(0, 4);
+  const auto weights = [&](std::int64_t rows, std::int64_t columns) {
+    std::vector<float> values(static_cast<std::size_t>(rows * columns));
+    for (float& value : values) value = random.between(0, 2) == 0 ? random.value() : 0.0F;
+    return std::make_shared<const SparseWeights>(SparseWeights::from_dense(rows, columns, values));
+  };
+  ConvOptions options;
+  options.activation = {ActivationKind::clip, 0, 6};
+  options.layout = Layout::nchw;
+  const auto before = std::make_shared<const Conv>(weights(inner, shape.c), std::vector<float>{}, options, kernels);
+  const auto depthwise =
+      std::make_shared<const Depthwise>(weights(inner, g.kernel_h * g.kernel_w), std::vector<float>{}, g,
+                                        Activation{ActivationKind::silu, 0, 0}, Layout::nchw, kernels);
+  const auto after =
+      std::make_shared<const Conv>(weights(random.between(1, 20), inner), std::vector<float>{}, options, kernels);
+  const BandedDepthwise banded(before, depthwise, after, random.between(1, 6));
+  Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
+  Tensor expanded = run(*before, pool, kernels, shape, in, nullptr);
+  const Shape inside = before->output_shape(shape);
+  Tensor filtered = run(*depthwise, pool, kernels, inside, expanded, nullptr);
+  Tensor expected = run(*after, pool, kernels, depthwise->output_shape(inside), filtered, nullptr);
+  Tensor found = run(banded, pool, kernels, shape, in, nullptr);
+  const std::int64_t count = element_count(banded.output_shape(shape), Layout::nchw);
+  for (std::int64_t i = 0; i < count; ++i) check(std::abs(found[i] - expected[i]) < 1e-4F, "bands, " + isa);
 }
 
 void test_copies(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
@@ -283,6 +320,7 @@ void test_rearrangement(Random& random, ThreadPool& pool, const KernelTable& ker
 void test_operators(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   for (int i = 0; i < 9; ++i) {
     test_windows(random, pool, kernels, isa);
+    test_bands(random, pool, kernels, isa);
     test_copies(random, pool, kernels, isa);
     test_normalization(random, pool, kernels, isa);
     test_attention(random, pool, kernels, isa);

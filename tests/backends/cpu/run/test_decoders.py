@@ -129,7 +129,7 @@ def test_the_cache_is_no_part_of_a_schedule(spelling: str) -> None:
     """A schedule takes longer to make than a token."""
     program = CpuProgram(model_of(spelling), ONE_THREAD)
     list(decoder_on(spelling, program).generate([1, 2, 3], 9))
-    assert len(program.parts[1]._schedules.kept) == 2
+    assert len(program.parts[1]._whole.schedules.kept) == 2
 
 
 def feeds_of(spelling: str, past: int = PAST, new: int = NEW) -> dict[str, np.ndarray]:

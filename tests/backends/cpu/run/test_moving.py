@@ -231,7 +231,7 @@ def test_sizes_are_read_off_the_inputs_where_kernels_make_the_value() -> None:
 def slabs_of(net: SparseNet, batch: int) -> list[tuple[int, str]]:
     program = assert_same_at_batches(net.model(), [batch])
     (part,) = program.parts
-    (prepared,) = part._schedules.kept
+    (prepared,) = part._whole.schedules.kept
     return [(slab.count, slab.layout) for slab, _ in prepared.slabs]
 
 

@@ -43,7 +43,7 @@ def test_frames_that_are_read_where_they_lie(name: str, frames: int, monkeypatch
     monkeypatch.setattr(frame_steps, "_LEAST_FLOATS", 1)
     net = volume_net(name, sizes=(frames, 8, 8))
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
-    ((_, schedule),) = program.parts[0]._schedules.kept[-1].slabs
+    ((_, schedule),) = program.parts[0]._whole.schedules.kept[-1].slabs
     convolutions = [op for op in schedule.ops if isinstance(op, _kernels.Conv)]
     assert len(convolutions) > frames
 

@@ -9,7 +9,11 @@ bool PlaneMasks::fit(const ConvGeometry& geometry, const Shape& in, const Shape&
 }
 
 PlaneMasks::PlaneMasks(const ConvGeometry& geometry, const Shape& in, const Shape& out)
-    : in(in), blocks(ceil_div(out.h * out.w, kLanes)), last_lanes(out.h * out.w - (blocks - 1) * kLanes) {
+    : in(in),
+      out(out),
+      pad_top(geometry.pad_top),
+      blocks(ceil_div(out.h * out.w, kLanes)),
+      last_lanes(out.h * out.w - (blocks - 1) * kLanes) {
   const auto taps = static_cast<std::size_t>(geometry.kernel_h * geometry.kernel_w);
   window.reserve(taps);
   masks.assign(taps * static_cast<std::size_t>(blocks), 0);

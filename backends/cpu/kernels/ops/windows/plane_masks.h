@@ -13,6 +13,8 @@ namespace sift::cpu {
 
 struct PlaneMasks {
   Shape in;
+  Shape out;
+  std::int64_t pad_top;
   std::vector<std::ptrdiff_t> window;  // see MaskedWindowArgs
   std::vector<std::uint16_t> masks;
   std::int64_t blocks;

@@ -32,10 +32,11 @@ Shape WindowOp::output_shape(const Shape& in) const {
 }
 
 // Null where planes are copied.
-std::shared_ptr<const PlaneMasks> WindowOp::masks_for(const Shape& in, const Shape& out) const {
-  constexpr std::size_t kKept = 8;
+std::shared_ptr<const PlaneMasks> WindowOp::masks_for(const ConvGeometry& geometry, const Shape& in,
+                                                      const Shape& out) const {
+  constexpr std::size_t kKept = 16;
   if (layout_ != Layout::nchw || layer_.kernels.masked_window == nullptr || layer_.kind == WindowKind::sum ||
-      !PlaneMasks::fit(layer_.geometry, in, out)) {
+      !PlaneMasks::fit(geometry, in, out)) {
     return nullptr;
   }
   // Rows of 25 taps share so much of what they read that it is worth a copy of planes that are wider than a block.
@@ -43,29 +44,41 @@ std::shared_ptr<const PlaneMasks> WindowOp::masks_for(const Shape& in, const Sha
   const bool all_active = layer_.kind == WindowKind::weighted_sum && layer_.weights->density() == 1.0;
   if (all_active && layer_.weights->columns() == kShared && out.w > kLanes) return nullptr;
   const std::lock_guard lock(mutex_);
-  const auto known =
-      std::ranges::find_if(masks_, [&](const auto& masks) { return masks->in.h == in.h && masks->in.w == in.w; });
+  const auto known = std::ranges::find_if(masks_, [&](const auto& masks) {
+    return masks->in.h == in.h && masks->in.w == in.w && masks->out.h == out.h && masks->out.w == out.w &&
+           masks->pad_top == geometry.pad_top;
+  });
   if (known != masks_.end()) return *known;
   if (masks_.size() == kKept) masks_.erase(masks_.begin());
-  masks_.push_back(std::make_shared<const PlaneMasks>(layer_.geometry, in, out));
+  masks_.push_back(std::make_shared<const PlaneMasks>(geometry, in, out));
   return masks_.back();
+}
+
+PlaneMethod WindowOp::method_for(const ConvGeometry& geometry, const Shape& in, const Shape& out) const {
+  // In place, a block reads twice as many pixels as of a copy with its columns sorted, which takes as long as to read
+  // some taps.
+  constexpr double kMostTaps = 12.0;
+  if (layout_ == Layout::nchw && layer_.kernels.strided_window != nullptr && layer_.kind == WindowKind::weighted_sum &&
+      geometry.stride_w == 2 &&
+      layer_.weights->density() * static_cast<double>(layer_.weights->columns()) <= kMostTaps) {
+    return {.masks = nullptr, .strided = StridedMasks(geometry, in.w, out.w)};
+  }
+  return {.masks = masks_for(geometry, in, out), .strided = std::nullopt};
 }
 
 void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   const Shape out_shape = output_shape(shape);
   if (element_count(out_shape, layout_) == 0) return;
   const WindowRun run(layer_, shape, out_shape);
-  const std::shared_ptr<const PlaneMasks> masks = masks_for(shape, out_shape);
+  const PlaneMethod method = method_for(layer_.geometry, shape, out_shape);
   const std::int64_t planes = (layout_ == Layout::nchw ? shape.n : ceil_div(shape.n, kLanes)) * shape.c;
   constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
   const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
   pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
     const std::int64_t first = task * together;
     const std::int64_t last = std::min(planes, first + together);
-    if (masks != nullptr) {
-      run.run_masked(*masks, first, last, in, out);
-    } else if (layout_ == Layout::nchw) {
-      run.run_nchw(first, last, in, out);
+    if (layout_ == Layout::nchw) {
+      run.run_nchw(method, first, last, in, out);
     } else {
       run.run_nchw_n16(first, last, in, out);
     }
@@ -81,6 +94,24 @@ Depthwise::Depthwise(std::shared_ptr<const SparseWeights> weights, std::vector<f
   }
   layer_.weights = std::move(weights);
   layer_.bias = std::move(bias);
+}
+
+RowRange Depthwise::rows_read(const RowRange& rows, std::int64_t height) const {
+  const ConvGeometry& g = geometry();
+  const std::int64_t begin = std::max<std::int64_t>(rows.begin * g.stride_h - g.pad_top, 0);
+  const std::int64_t end = (rows.end - 1) * g.stride_h - g.pad_top + (g.kernel_h - 1) * g.dilation_h + 1;
+  return {begin, std::max(begin, std::min(end, height))};
+}
+
+void Depthwise::run_rows(const Shape& shape, const RowRange& rows, const float* in, float* out,
+                         const PlaneDistances& distances) const {
+  const RowRange read = rows_read(rows, shape.h);
+  const Shape in_shape{1, shape.c, read.count(), shape.w};
+  const Shape out_shape{1, shape.c, rows.count(), output_shape(shape).w};
+  ConvGeometry geometry = layer_.geometry;
+  geometry.pad_top += read.begin - rows.begin * geometry.stride_h;  // what is above the first row that is read
+  const WindowRun run(layer_, geometry, in_shape, out_shape, distances);
+  run.run_nchw(method_for(geometry, in_shape, out_shape), 0, shape.c, in, out);
 }
 
 }  // namespace sift::cpu

@@ -26,7 +26,9 @@ class WindowOp : public Op {
            const KernelTable& kernels);
 
  private:
-  std::shared_ptr<const PlaneMasks> masks_for(const Shape& in, const Shape& out) const;
+  std::shared_ptr<const PlaneMasks> masks_for(const ConvGeometry& geometry, const Shape& in, const Shape& out) const;
+  // For images in planes; `geometry` is the layer's, perhaps with another padding.
+  PlaneMethod method_for(const ConvGeometry& geometry, const Shape& in, const Shape& out) const;
 
   WindowLayer layer_;
   bool ceil_mode_;
@@ -38,11 +40,29 @@ class WindowOp : public Op {
   friend class AveragePool;
 };
 
+// Rows of an image, [begin, end).
+struct RowRange {
+  std::int64_t begin;
+  std::int64_t end;
+
+  std::int64_t count() const { return end - begin; }
+};
+
 class Depthwise final : public WindowOp {
  public:
   // weights: a row of [kh][kw] per channel; bias: empty or [channels]. Throws std::invalid_argument if they do not fit.
   Depthwise(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvGeometry& geometry,
             Activation activation, Layout layout, const KernelTable& kernels);
+
+  const ConvGeometry& geometry() const { return layer_.geometry; }
+
+  // The rows of an image of `height` rows that these rows of outputs read.
+  RowRange rows_read(const RowRange& rows, std::int64_t height) const;
+
+  // Computes these rows of outputs of one image in planes, of shape `shape`, on the calling thread. In the first
+  // channel, the first of `rows_read` is at `in` and the first output at `out`; channels are `distances` apart.
+  void run_rows(const Shape& shape, const RowRange& rows, const float* in, float* out,
+                const PlaneDistances& distances) const;
 };
 
 class MaxPool final : public WindowOp {

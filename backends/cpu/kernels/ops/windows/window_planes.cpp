@@ -46,7 +46,18 @@ void sort_columns(const KernelTable& kernels, const PlaneCopy& copy, const CopyR
 
 }  // namespace
 
-void WindowRun::run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const {
+void WindowRun::run_nchw(const PlaneMethod& method, std::int64_t first, std::int64_t last, const float* in,
+                         float* out) const {
+  if (method.masks != nullptr) {
+    run_masked(*method.masks, first, last, in, out);
+  } else if (method.strided.has_value()) {
+    run_strided(*method.strided, first, last, in, out);
+  } else {
+    run_copied(first, last, in, out);
+  }
+}
+
+void WindowRun::run_copied(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   WindowScratch& scratch = window_scratch();
   const PlaneCopy copy(g_, out_);
   float* const plane = scratch.plane.floats(copy.floats());
@@ -64,7 +75,7 @@ void WindowRun::run_nchw(std::int64_t first, std::int64_t last, const float* in,
   const bool may_be_flat = layer_.kind != WindowKind::sum && 4 * flat_blocks <= 3 * out_.h * ceil_div(out_.w, kLanes);
   float* const flat = may_be_flat ? scratch.outputs.floats(static_cast<std::size_t>(flat_blocks * kLanes)) : nullptr;
   for (std::int64_t number = first; number < last; ++number) {
-    const float* const from = in + number * in_.h * in_.w;
+    const float* const from = in + number * distances_.in;
     for (std::int64_t y = 0; y < std::min(g_.stride_h, height); ++y) {
       sort_columns(layer_.kernels, copy,
                    {.from = from + y * in_.w,
@@ -76,7 +87,7 @@ void WindowRun::run_nchw(std::int64_t first, std::int64_t last, const float* in,
                    g_.pad_left);
     }
     const auto channel = static_cast<std::size_t>(number % in_.c);
-    float* const to = out + number * out_.h * out_.w;
+    float* const to = out + number * distances_.out;
     WindowArgs args = start(channel);
     take_taps(channel, args);
     args.square = square_of(args);
@@ -99,7 +110,7 @@ void WindowRun::run_masked(const PlaneMasks& masks, std::int64_t first, std::int
   for (std::int64_t number = first; number < last; ++number) {
     const std::int64_t channel = number % in_.c;
     const WindowArgs own = start(static_cast<std::size_t>(channel));
-    MaskedWindowArgs args{.in = in + number * in_.h * in_.w,
+    MaskedWindowArgs args{.in = in + number * distances_.in,
                           .window = masks.window.data(),
                           .masks = masks.masks.data(),
                           .active = nullptr,
@@ -107,7 +118,7 @@ void WindowRun::run_masked(const PlaneMasks& masks, std::int64_t first, std::int
                           .tap_count = static_cast<std::uint32_t>(masks.window.size()),
                           .start = own.start,
                           .outside = padding(),
-                          .out = out + number * out_.h * out_.w,
+                          .out = out + number * distances_.out,
                           .blocks = static_cast<std::uint32_t>(masks.blocks),
                           .last_lanes = static_cast<std::uint32_t>(masks.last_lanes),
                           .activation = own.activation};
@@ -118,6 +129,41 @@ void WindowRun::run_masked(const PlaneMasks& masks, std::int64_t first, std::int
       args.tap_count = static_cast<std::uint32_t>(taps.size());
     }
     layer_.kernels.masked_window(layer_.kind, args);
+  }
+}
+
+// Weighted sums only.
+void WindowRun::run_strided(const StridedMasks& masks, std::int64_t first, std::int64_t last, const float* in,
+                            float* out) const {
+  for (std::int64_t number = first; number < last; ++number) {
+    const std::int64_t channel = number % in_.c;
+    const WindowArgs own = start(static_cast<std::size_t>(channel));
+    const auto taps = layer_.weights->row_columns(channel);
+    const auto values = layer_.weights->row_values(channel);
+    // The first tap in this row of the window, or in one below.
+    const auto from_row = [&](std::int64_t row) {
+      return std::ranges::lower_bound(taps, static_cast<std::uint32_t>(row * g_.kernel_w)) - taps.begin();
+    };
+    for (const Stretch& rows : rows_) {
+      const std::ptrdiff_t begin = from_row(rows.taps.begin);
+      const std::ptrdiff_t end = std::max(begin, from_row(rows.taps.end));
+      layer_.kernels.strided_window({
+          .in = in + number * distances_.in + (rows.begin * g_.stride_h - g_.pad_top) * in_.w,
+          .row_step = g_.stride_h * in_.w,
+          .window = masks.window.data(),
+          .masks = masks.masks.data(),
+          .active = taps.data() + begin,
+          .weights = values.data() + begin,
+          .tap_count = static_cast<std::uint32_t>(end - begin),
+          .start = own.start,
+          .out = out + number * distances_.out + rows.begin * out_.w,
+          .out_row_step = out_.w,
+          .rows = static_cast<std::uint32_t>(rows.end - rows.begin),
+          .blocks = static_cast<std::uint32_t>(masks.blocks),
+          .last_lanes = static_cast<std::uint32_t>(masks.last_lanes),
+          .activation = own.activation,
+      });
+    }
   }
 }
 

@@ -15,7 +15,11 @@ constexpr float kNothing = std::numeric_limits<float>::lowest();
 }  // namespace
 
 WindowRun::WindowRun(const WindowLayer& layer, const Shape& in, const Shape& out)
-    : layer_(layer), g_(layer.geometry), in_(in), out_(out) {
+    : WindowRun(layer, layer.geometry, in, out, {in.h * in.w, out.h * out.w}) {}
+
+WindowRun::WindowRun(const WindowLayer& layer, const ConvGeometry& geometry, const Shape& in, const Shape& out,
+                     const PlaneDistances& distances)
+    : layer_(layer), g_(geometry), in_(in), out_(out), distances_(distances) {
   for (std::int64_t y = 0; y < out_.h; ++y) extend(rows_, {y, y + 1, taps_y(y), divisor_y(y)});
   for (std::int64_t x = 0; x < out_.w; ++x) extend(cols_, {x, x + 1, taps_x(x), divisor_x(x)});
 }

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/conv_geometry.h"
 #include "base/op.h"
 #include "ops/windows/plane_masks.h"
+#include "ops/windows/strided_masks.h"
 #include "ops/windows/window_scratch.h"
 #include "simd/kernel_table.h"
 #include "weights/sparse_weights.h"
@@ -25,15 +27,28 @@ struct WindowLayer {
   bool count_padding = false;                      // for averages: divide by the whole window, including padding
 };
 
+// Floats from a plane to the next one, where images are in planes.
+struct PlaneDistances {
+  std::int64_t in;
+  std::int64_t out;
+};
+
+// How windows of images in planes are read: in place with stride one or two, or else from copies.
+struct PlaneMethod {
+  std::shared_ptr<const PlaneMasks> masks;
+  std::optional<StridedMasks> strided;
+};
+
 // Planes [first, last) of all images, or of all groups of 16.
 class WindowRun {
  public:
   WindowRun(const WindowLayer& layer, const Shape& in, const Shape& out);
+  // With another padding than the layer's, and planes that are parts of larger ones. Runs images in planes only.
+  WindowRun(const WindowLayer& layer, const ConvGeometry& geometry, const Shape& in, const Shape& out,
+            const PlaneDistances& distances);
 
   void run_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-  void run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-  // For images in planes, in place.
-  void run_masked(const PlaneMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void run_nchw(const PlaneMethod& method, std::int64_t first, std::int64_t last, const float* in, float* out) const;
 
  private:
   struct Range {
@@ -74,6 +89,9 @@ class WindowRun {
   }
   void take_taps(std::size_t channel, WindowArgs& args) const;
   bool non_temporal() const;
+  void run_masked(const PlaneMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void run_strided(const StridedMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void run_copied(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   void pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   template <typename Place>
   void add_taps(std::size_t channel, Range rows, Range cols, Place place) const;
@@ -83,9 +101,10 @@ class WindowRun {
   void copied_plane(WindowArgs args, const float* plane, std::int64_t pitch, float* out) const;
 
   const WindowLayer& layer_;
-  const ConvGeometry& g_;
+  const ConvGeometry g_;
   const Shape in_;
   const Shape out_;
+  const PlaneDistances distances_;
   std::vector<Stretch> rows_;
   std::vector<Stretch> cols_;
 };

@@ -56,6 +56,25 @@ struct MaskedWindowArgs {
   Activation activation;
 };
 
+// Rows of weighted sums with stride two along x, whose active taps are all in rows of the plane.
+struct StridedWindowArgs {
+  const float* in;               // the first column of the row that the first output's window begins in
+  std::ptrdiff_t row_step;       // floats from one row's operands to the next's
+  const std::ptrdiff_t* window;  // of each tap of the window: floats from `in` to the first operand
+  // [taps of the window][blocks][2]: of the 32 pixels from a block's first operand on, those that are in the row
+  const std::uint16_t* masks;
+  const std::uint32_t* active;  // [tap_count] taps of the window
+  const float* weights;         // [tap_count]
+  std::uint32_t tap_count;
+  float start;  // bias
+  float* out;
+  std::ptrdiff_t out_row_step;
+  std::uint32_t rows;
+  std::uint32_t blocks;
+  std::uint32_t last_lanes;  // stored of the last block of a row
+  Activation activation;
+};
+
 // Winograd's convolution, see winograd.h.
 inline constexpr int kWinogradRows = 8;     // of weights, interleaved
 inline constexpr int kWinogradPoints = 36;  // 6 x 6

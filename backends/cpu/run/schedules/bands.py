@@ -1,0 +1,66 @@
+"""Calls of layers that run in bands of rows, in place of one call for each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.bands import Chain
+from sift_onnx.backends.cpu.run.schedules.placement import Call
+
+__all__ = ["in_bands"]
+
+
+def in_bands(calls: Sequence[Call], chains: Sequence[Chain], fixed: Collection[str], threads: int) -> list[Call]:
+    """The calls, with one for each chain that takes less time in bands.
+
+    Args:
+        calls: in order.
+        chains: of the region that they are of.
+        fixed: tensors in the caller's arrays.
+        threads: that run them.
+    """
+    of_step: dict[int, list[int]] = defaultdict(list)
+    for number, call in enumerate(calls):
+        if call.step is not None:
+            of_step[call.step].append(number)
+    left: list[Call | None] = list(calls)
+    for chain in chains:
+        numbers = [of_step[step] for step in chain.steps]
+        if any(len(own) != 1 for own in numbers):
+            continue
+        layers = [calls[own[0]] for own in numbers]
+        banded = _banded(chain, layers, fixed, threads)
+        if banded is None:
+            continue
+        for own in numbers:
+            left[own[0]] = None
+        # Where the last one was: everything that they read is there.
+        left[numbers[-1][0]] = banded
+    return [call for call in left if call is not None]
+
+
+def _banded(chain: Chain, layers: Sequence[Call], fixed: Collection[str], threads: int) -> Call | None:
+    """One call for the layers of a chain; None where bands are impossible or slower."""
+    if any(later.inputs[0] != earlier.output or earlier.output in fixed for earlier, later in pairwise(layers)):
+        return None
+    ops = dict(zip(chain.steps, (call.op for call in layers), strict=True))
+    before = None if chain.before is None else ops[chain.before]
+    depthwise = ops[chain.depthwise]
+    after = None if chain.after is None else ops[chain.after]
+    for layer in (before, after):
+        if layer is not None and not (isinstance(layer, _kernels.Conv) and _kernels.BandedDepthwise.joins(layer)):
+            return None
+    if not isinstance(depthwise, _kernels.Depthwise) or depthwise.input_layout != "planes":
+        return None
+    assert before is None or isinstance(before, _kernels.Conv)
+    assert after is None or isinstance(after, _kernels.Conv)
+    first, last = layers[0], layers[-1]
+    op = _kernels.BandedDepthwise(before, depthwise, after)
+    if not op.pays(first.shape, threads):
+        return None
+    read = (first.inputs[0], *last.inputs[1:])
+    together = tuple((call.step, call.shape) for call in layers if call.step is not None)
+    return Call(op, first.shape, read, last.output, first.step, together=together)
