@@ -47,16 +47,18 @@ def _banded(chain: Chain, layers: Sequence[Call], fixed: Collection[str], thread
     if any(later.inputs[0] != earlier.output or earlier.output in fixed for earlier, later in pairwise(layers)):
         return None
     ops = dict(zip(chain.steps, (call.op for call in layers), strict=True))
-    before = None if chain.before is None else ops[chain.before]
     depthwise = ops[chain.depthwise]
-    after = None if chain.after is None else ops[chain.after]
-    for layer in (before, after):
-        if layer is not None and not (isinstance(layer, _kernels.Conv) and _kernels.BandedDepthwise.joins(layer)):
+    neighbours: list[_kernels.Conv | None] = []
+    for step in (chain.before, chain.after):
+        layer = None if step is None else ops[step]
+        if layer is not None and not isinstance(layer, _kernels.Conv):
             return None
+        if layer is not None and not _kernels.BandedDepthwise.joins(layer):
+            return None
+        neighbours.append(layer)
     if not isinstance(depthwise, _kernels.Depthwise) or depthwise.input_layout != "planes":
         return None
-    assert before is None or isinstance(before, _kernels.Conv)
-    assert after is None or isinstance(after, _kernels.Conv)
+    before, after = neighbours
     first, last = layers[0], layers[-1]
     op = _kernels.BandedDepthwise(before, depthwise, after)
     if not op.pays(first.shape, threads):
