@@ -212,6 +212,7 @@ void Attention::run_lanes(ThreadPool& pool, const float* queries, const float* k
         .first_key = first_key - key_block * kLanes,
         .end_key = end_key,
         .scale = o.head_scales.empty() ? o.scale : o.scale * o.head_scales[static_cast<std::size_t>(head)],
+        .softcap = 0,
         .nan_to_zero = o.nan_to_zero,
         .mask_by_query = o.mask && (o.mask->queries > 1 || o.mask->keys != o.key_tokens),
         .mask = o.mask ? tile_mask(mask, sequence, head, begin * kLanes - first_row, blocks) : nullptr,

@@ -42,7 +42,7 @@ const KernelTable* find_kernels(const char* isa) {
   return nullptr;
 }
 
-const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, bool extended) {
+const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, [[maybe_unused]] bool extended) {
 #if defined(SIFT_HAS_X86)
   // Asked once, as CPUID takes long in a virtual machine.
   static const bool has_extensions = [] {
