@@ -1,4 +1,4 @@
-"""A graph that is written anew, node by node, with the inputs and outputs of another one."""
+"""Writing a new graph node by node, with the inputs and outputs of an existing one."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class GroupNormMatch:
 
 
 def find_group_norms(graph: GraphView, ranks: Collection[int] = (3, 4)) -> list[GroupNormMatch]:
-    """All occurrences whose intermediate values no other node reads, of values with so many axes."""
+    """All occurrences on values with one of these numbers of axes; no other node reads their intermediate values."""
     nodes = enumerate(graph.nodes)
     found = (_match(graph, index, ranks) for index, node in nodes if is_standard_op(node, "InstanceNormalization"))
     return [match for match in found if match is not None]

@@ -51,7 +51,7 @@ def broadcast(writer: VolumeWriter, node: NodeView) -> None:
     wholes = [name for name in names if dims is not None and writer.graph.dims(name) == dims and writer.volume(name)]
     found = [volume for name in wholes if (volume := writer.volume(name)) is not None and writer.is_image(name)]
     if not found:
-        raise NotLowered("no operand is a volume that images stand for")
+        raise NotLowered("no operand is a volume that the kernels can run as images")
     # That of the latest of them, which a convolution may make: it can take the sum in.
     form = max(found, key=lambda volume: writer.graph.producers.get(volume.name, -1)).native
     operands = [_operand(writer, name, form, name in wholes, found[0]) for name in names]

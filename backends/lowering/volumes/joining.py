@@ -111,5 +111,5 @@ def _common_form(volumes: list[Volume]) -> Form:
     """The form that most of them have."""
     natives = [volume.native for volume in volumes if volume.native is not Form.VOLUME]
     if not natives:
-        raise NotLowered("no operand is a volume that images stand for")
+        raise NotLowered("no operand is a volume that the kernels can run as images")
     return Form.FRAMES if 2 * natives.count(Form.FRAMES) >= len(natives) else Form.STACK

@@ -64,17 +64,17 @@ class VolumeWriter:
         return found
 
     def image(self, name: str) -> Volume:
-        """A volume that images stand for.
+        """A volume that the kernels can run as images.
 
         Raises:
             NotLowered: the value is none.
         """
         if not self.is_image(name):
-            raise NotLowered(f"{name!r} is no volume that images stand for")
+            raise NotLowered(f"{name!r} is not a volume that the kernels can run as images")
         return self._volumes[name]
 
     def is_image(self, name: str) -> bool:
-        """Whether a value is a volume that images stand for."""
+        """Whether a value is a volume that the kernels can run as images."""
         return name in self._volumes and self._volumes[name].native is not Form.VOLUME
 
     def made(self, node: NodeView, form: Form, tensor: str, sizes: Sizes, output: str = "") -> None:

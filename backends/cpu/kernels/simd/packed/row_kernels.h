@@ -102,7 +102,7 @@ struct PackedRowKernels {
   OperandForm (*operands)(const OperandArgs&);
   void (*multiply)(const PackedRowsArgs&);
   void (*list)(const ListArgs&);
-  // Density of weights below which so many rows of x are multiplied faster by lists of them.
+  // Several rows of x are multiplied faster by lists of weights if the weights have a density below this.
   double (*list_below)(ValueType type, bool grouped, int x_rows);
 };
 
