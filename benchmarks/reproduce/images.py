@@ -79,6 +79,12 @@ SETTINGS = {
         "test on; ResNet-10",
         4, 30_000, 128, 0, 3, (0.05, 0.1, 0.2, 0.4), 2, 5, 3, 50, (3, 4, 6, 8), (4, 8),
     ),
+    "medium": ImageSetting(
+        "fashion-mnist-full",
+        "Fashion-MNIST at 28x28: 50,000 images to train on, shifted by up to two pixels, 10,000 to choose the learning "
+        "rate by, 10,000 to test on; ResNet-18 of 16 to 128 channels with the stem for small images",
+        16, None, 256, 2, 6, (0.1, 0.2, 0.4), 1, 3, 3, 50,
+    ),
     "large": ImageSetting(
         "own",
         "images of 64x64 as given; ResNet-18 with the stem for small images",

@@ -1,4 +1,4 @@
-"""Dense networks that are trained here: narrow ones of few blocks for gray images of 14x14, deep ones for one's own.
+"""Dense networks that are trained here: narrow ones for gray images, deep ones for images of one's own.
 
 The narrow ones have the blocks of the published networks, one in each stage (two in ResNet-18), so that thousands of
 steps fit into a minute of one core.
@@ -32,7 +32,7 @@ class Network:
     """How a network is made.
 
     Attributes:
-        narrow: of channels of the first stage and a number of classes, for gray images of 14x14.
+        narrow: of channels of the first stage and a number of classes, for gray images of 14x14; ResNets take others.
         deep: of a factor on the published channels, a number of classes and the pixels along an axis of images of
             three colours; a multiple of 16.
     """

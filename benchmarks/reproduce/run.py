@@ -50,6 +50,8 @@ NAMES = {
     "standard": ("text-seconds", *ON_IMAGES[:-2]),
     # To see that everything runs.
     "pilot": (*ON_IMAGES, *ON_TEXT[:2]),
+    # Within minutes of a GPU.
+    "medium": ("table2", "table4"),
     # Four convolutions are too few for images of 64x64.
     "large": (*OTHERS, *(name for name in ON_IMAGES if name != "plain-seconds"), *ON_TEXT),
 }

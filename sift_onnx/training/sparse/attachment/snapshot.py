@@ -43,7 +43,7 @@ class Snapshot:
         states = {}
         if optimizer is not None:
             by_param = _by_param(compact)
-            for index, param in enumerate(_params(optimizer)):
+            for index, (param, _) in enumerate(_params(optimizer)):
                 state = _copied(optimizer.state.get(param, {}))
                 states[index] = by_param[param].dense_states(state) if param in by_param else state
         return cls(tensors, states)
@@ -58,9 +58,12 @@ class Snapshot:
                 tensor = compact[name].gathered(tensor)
             part = to_local(tensor) if is_sharded(tensor) else local_shard(tensor, present[name])
             to_local(present[name]).copy_(part)
-        for index, param in enumerate([] if optimizer is None else _params(optimizer)):
+        for index, (param, group) in enumerate([] if optimizer is None else _params(optimizer)):
             assert optimizer is not None
-            state = {key: laid_out_like(value, param) for key, value in _copied(self._states.get(index, {})).items()}
+            state = {
+                key: laid_out_like(_placed(key, value, param, group), param)
+                for key, value in _copied(self._states.get(index, {})).items()
+            }
             if param in by_param:
                 state = by_param[param].compact_states(state)
             if state:
@@ -84,12 +87,24 @@ def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [param for group in optimizer.param_groups for param in group["params"]]
+def _params(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, dict[str, Any]]]:
+    """Parameters, each with the settings of its group."""
+    return [(param, group) for group in optimizer.param_groups for param in group["params"]]
 
 
 def _by_param(weights: Mapping[str, CompactWeight]) -> dict[torch.Tensor, CompactWeight]:
     return {weight.values: weight for weight in weights.values()}
+
+
+def _placed(key: str, value: Any, param: torch.Tensor, group: Mapping[str, Any]) -> Any:
+    """A state on its parameter's device; a snapshot that was loaded is on the host.
+
+    Counts of steps stay there unless the optimizer needs them on the device, as where torch loads its states.
+    """
+    if not isinstance(value, torch.Tensor):
+        return value
+    stays = key == "step" and not (group.get("capturable") or group.get("fused"))
+    return value if stays else value.to(param.device)
 
 
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
