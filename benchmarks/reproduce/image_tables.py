@@ -198,11 +198,12 @@ def _outcome(about: _About, study: ImageStudy, cells: Cells, found: Results, cla
     paper, names = about.paper, about.names
     chosen = study.setting
     dense = found[DENSE]
+    tuned = "a seed of its own" if chosen.tuning_seeds == 1 else f"{chosen.tuning_seeds} seeds of their own"
     what = (
         f"{chosen.data}. {chosen.epochs:g} epochs of SGD with Nesterov momentum, cosine decay, masks updated every "
         f"{chosen.update} steps until three quarters of the training. All have the learning rate of "
         f"{', '.join(f'{rate:g}' for rate in chosen.rates)} that is best for the dense network on validation images, "
-        f"{dense.rate:g}, by {chosen.tuning_seeds} seeds of their own. Test accuracy in %, mean ± standard deviation "
+        f"{dense.rate:g}, by {tuned}. Test accuracy in %, mean ± standard deviation "
         f"over {len(dense.accuracies)} seeds; in brackets "
         "the paper's, for ResNet-18 on CIFAR-100. Every network has the dense one's multiply-accumulates "
         f"({min(f.macs for f in found.values()):,} to {max(f.macs for f in found.values()):,} for an image). "
