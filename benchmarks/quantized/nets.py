@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "cpu_runtime"))
+
 import numpy as np
 import onnx
+from generated import detector
 from integers import as_integers
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
@@ -136,6 +140,13 @@ def bert(net: Net) -> onnx.ModelProto:
     return net.model(["n", "t", _WIDTH], x, ["n", "t", _WIDTH])
 
 
+def yolov8n(net: Net) -> onnx.ModelProto:
+    """[n, 3, 320, 320] to [n, 144, 2100], of YOLOv8n's shape."""
+    if net.is_block:
+        raise SystemExit("yolov8n is pruned without a pattern")
+    return detector(320, net.sparsity)
+
+
 class _Once(CalibrationDataReader):
     def __init__(self, feeds: Feeds) -> None:
         self._left = iter([feeds])
@@ -149,6 +160,7 @@ NETWORKS: dict[str, tuple[Callable[[Net], onnx.ModelProto], tuple[int, ...], str
     "resnet50": (resnet50, (3, 224, 224), "qdq"),
     "mobilenetv2": (mobilenetv2, (3, 224, 224), "qdq"),
     "bert": (bert, (_TOKENS, _WIDTH), "dynamic"),
+    "yolov8n": (yolov8n, (3, 320, 320), "qdq"),
 }
 
 

@@ -1,4 +1,6 @@
-"""Quantized networks on the CPU back end against onnxruntime: the same file, the dense int8 one, and the dense floats.
+"""Quantized networks on the CPU back end, against the same weights as floats there, and against onnxruntime.
+
+onnxruntime runs the same file, the dense int8 one, and the dense floats.
 
     python benchmarks/quantized/networks.py resnet50 --sparsity 0.95 [--block] [--batch 1] [--threads 2]
     python benchmarks/quantized/networks.py resnet50 --sparsity 0.85 --block --spelling integers --peer
@@ -33,7 +35,8 @@ from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.measure import interleave, paired_ratio, summarize
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
-OURS, SAME_FILE, DENSE_INT8, DENSE_FLOATS, DEEPSPARSE = "ours", "same file", "dense int8", "dense fp32", "DeepSparse"
+OURS, OUR_FLOATS, SAME_FILE, DENSE_INT8 = "ours", "ours, fp32", "same file", "dense int8"
+DENSE_FLOATS, DEEPSPARSE = "dense fp32", "DeepSparse"
 _PEER_ROUNDS = 4
 _KEYS = ("network", "pattern", "spelling", "batch", "threads")
 
@@ -47,10 +50,11 @@ def measure(network: str, given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = given.models or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        _, own = quantized(network, given.sparsity, given.block, spelling, folder)
+        own_floats, own = quantized(network, given.sparsity, given.block, spelling, folder)
         floats, dense = quantized(network, 0.0, False, spelling, folder)
         ways = {
             OURS: CpuProgram(str(own), options),
+            OUR_FLOATS: CpuProgram(str(own_floats), options),
             SAME_FILE: OnnxRuntimeProgram(str(own), options),
             DENSE_INT8: OnnxRuntimeProgram(str(dense), options),
             DENSE_FLOATS: OnnxRuntimeProgram(str(floats), options),

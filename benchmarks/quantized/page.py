@@ -18,7 +18,7 @@ __all__ = ["page"]
 
 PAGE = Path(__file__).with_name("README.md")
 RESULTS = Path(__file__).parent / "results"
-_OTHERS = ("same file", "dense int8", "dense fp32", "DeepSparse")
+_OTHERS = ("ours, fp32", "same file", "dense int8", "dense fp32", "DeepSparse")
 _WAYS = ("dense fp32", "dense int8", "wide fp32", "wide int8")
 _NETWORKS = """\
 # Sparse int8
@@ -27,8 +27,9 @@ _NETWORKS = """\
 
 Networks are quantized by onnxruntime's static quantizer to QDQ per channel (`qdq`), by its dynamic quantizer
 (`dynamic`), or in the form of Neural Magic's exporter, which DeepSparse runs (`integers`). "Ours" is the sparse int8
-file. It is compared with onnxruntime on the same file, on the dense int8 original and on the dense floats, in turns in
-one process, and with DeepSparse 1.8.0 in a separate process.
+file. It is compared with our runtime on the same pruned weights as floats, and with onnxruntime on the same file, on
+the dense int8 original and on the dense floats, in turns in one process; and with DeepSparse 1.8.0 in a process of its
+own.
 
 """
 _READING = """
@@ -36,6 +37,7 @@ Times are medians in milliseconds. In brackets: our time over that of the column
 faster. With one thread, times are processor time. At 0 %, the file is the dense original, which runs in onnxruntime.
 
     python benchmarks/quantized/networks.py resnet50 --sparsity 0.85 --block --results RESULTS
+    python benchmarks/quantized/networks.py yolov8n --sparsity 0.65 --results RESULTS
     python benchmarks/quantized/page.py
 
 where RESULTS is `benchmarks/quantized/results/networks.json`.
