@@ -63,7 +63,8 @@ def batch_of(region: Region, dims: Mapping[str, Sizes]) -> Batch:
     name, view = next((name, view) for name, view in region.inputs if name not in region.constants)
     count = kernel_shape(dims[input_key(name, view)], view)[0]
     reads_constants = any(name in region.constants for step in region.steps for name in step.inputs)
-    if not reads_constants and all(_keeps_rows(step, dims, count) for step in region.steps):
+    views = _views_of(region)
+    if not reads_constants and all(_keeps_rows(step, dims, views, count) for step in region.steps):
         return Batch(count, is_flat=True)
     images = dims[input_key(name, view)][0]
     has_images = any(step.view == "image" and not isinstance(step.spec, Moving) for step in region.steps)
@@ -156,13 +157,18 @@ def _without(sizes: Sizes, axis: int) -> Sizes:
 
 def flat_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:
     """The sizes of a flat batch, by which any range of it can be cut: one axis for images or rows, others behind it."""
-    views: dict[str, View] = {input_key(name, view): view for name, view in region.inputs}
-    views.update((step.output, step.result_view) for step in region.steps)
     flat: dict[str, Sizes] = {}
-    for key, view in views.items():
+    for key, view in _views_of(region).items():
         shape = kernel_shape(dims[key], view)
         flat[key] = shape[:2] if view == "rows" else shape
     return flat
+
+
+def _views_of(region: Region) -> dict[str, View]:
+    """How each value is made."""
+    views: dict[str, View] = {input_key(name, view): view for name, view in region.inputs}
+    views.update((step.output, step.result_view) for step in region.steps)
+    return views
 
 
 def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool:
@@ -191,8 +197,12 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
     return True
 
 
-def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
+def _keeps_rows(step: Step, dims: Mapping[str, Sizes], views: Mapping[str, View], count: int) -> bool:
     """Whether each of ``count`` images or rows of the result is made of the same one of the operands."""
+    keys = [operand_key(step, position, dims) for position in range(len(step.inputs))]
+    # Rows of [n, 1, 1, c] are as many as its images, but their c channels are no pixels of one channel.
+    if any(views[key] != step.view for key in keys if key in views):
+        return False
     if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, GatherRows, Recurrent)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
@@ -202,7 +212,7 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
     if isinstance(step.spec, ReduceExtreme) and (step.view == "rows" or step.spec.axes[0] == 0):
         return False
     sizes = dims[step.output]
-    operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
+    operands = [dims[key] for key in keys]
     counts = [kernel_shape(sizes, step.result_view)[0], *(kernel_shape(own, step.view)[0] for own in operands)]
     if any(own != count for own in counts):
         return False

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, places, reasons
 
@@ -204,6 +204,9 @@ def test_the_whole_net_is_one_region(name: str) -> None:
     sizes=st.lists(st.integers(1, 7), min_size=1, max_size=3), axis=st.integers(-4, 3), is_kept=st.booleans(),
     is_last=st.booleans(), k=st.integers(1, 4), batch=st.sampled_from([1, 2, 16, 19]),
 )  # fmt: skip
+# As many rows as images, whose pixels the channels of a row are.
+@example(op="ArgMax", sizes=[1, 1, 2], axis=1, is_kept=False, is_last=False, k=1, batch=1)
+@example(op="TopK", sizes=[1, 1, 2], axis=1, is_kept=False, is_last=False, k=1, batch=16)
 def test_any_axis(op: str, sizes: list[int], axis: int, is_kept: bool, is_last: bool, k: int, batch: int) -> None:
     net, rank = ExactNet(), len(sizes) + 1
     axis = axis % rank
