@@ -8,7 +8,7 @@ from dataclasses import replace
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.run.schedules.byte_calls import is_on_quads, position_copy, positions_read
-from sift_onnx.backends.cpu.run.schedules.kernel_shapes import kernel_shape, operand_key
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, kernel_shape, operand_key
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.lowering.element_types import DType
@@ -29,13 +29,15 @@ def compute_bytes(values: Values, index: int, step: Step) -> None:
     layout: Layout = "quads"
     if not step.dtype.is_bytes:
         view = values.view(step, 0)
-        layout = values.copies.cheapest_layout(view, kernel_shape(view.dims, step.view))
+        read = kernel_shape(view.dims, step.view)
+        layout = "planes" if _has_pixels(read) else values.copies.cheapest_layout(view, read)
         operands = [values.operand(step, 0, view, step.view, layout)]
     else:
         is_added = isinstance(step.spec, QuantizedMatmul) and step.spec.is_added
         operands = [_quads(values, step, position) for position in range(1 if is_added else len(step.inputs))]
         if not step.result_dtype.is_bytes:
-            layout = "planes" if step.output in values.direct else values.layout_of(shape)
+            in_planes = step.output in values.direct or _has_pixels(shape)
+            layout = "planes" if in_planes else values.layout_of(shape)
             key = values.result_key(step.output, layout)
         if is_added:
             floats = replace(step, dtype=DType.FLOAT32)
@@ -46,6 +48,14 @@ def compute_bytes(values: Values, index: int, step: Step) -> None:
         values.bytes.stored[step.output] = Stored(made.key, made.shape, "quads")
     else:
         values.views[step.output] = PlacedView.of(made, dims)
+
+
+def _has_pixels(shape: Shape) -> bool:
+    """Whether floats beside bytes lie in planes, whose pixels are the positions of quads.
+
+    Between quads and lanes of images, each value would go to another vector by itself.
+    """
+    return shape[2] * shape[3] > 1
 
 
 def move_bytes(values: Values, index: int, step: Step, spec: Moving | PixelCopy, run_step: RunStep) -> None:

@@ -26,6 +26,7 @@ from quantized_nets import (
 from quantizer_spellings import SPELLINGS, as_arithmetic, without_bytes_between, without_zero_points
 from sparse_nets import ONE_THREAD, places, reasons
 
+import sift_onnx
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.lowering.specs import Attention, Dequantize, Quantize, QuantizedConv
@@ -371,3 +372,11 @@ class ByteNet(PrunedNet):
         for name, array in wanted.items():
             assert found[name].dtype == array.dtype
             np.testing.assert_allclose(found[name].astype(int), array.astype(int), rtol=0, atol=steps, err_msg=name)
+
+
+def test_floats_between_quantized_layers_of_images_lie_in_planes() -> None:
+    # Also where a batch would fill the lanes of images, from which quads are made value by value.
+    report = sift_onnx.profile(integer_net(), batch=32, threads=1)
+    kernels = [node.kernel for node in report.nodes if node.op == "QuantizeLinear" and node.kernel]
+    assert len(kernels) > 2
+    assert not any("images16" in kernel for kernel in kernels[:-1]), kernels  # the last one quantizes rows
