@@ -82,3 +82,8 @@ def places(program):
 
 def reasons(program):
     return {placement.name: placement.reason for placement in program.placements}
+
+
+def left_to_onnxruntime(program):
+    """Why each node is not in the kernels."""
+    return {node: why for node, why in reasons(program).items() if places(program)[node] == "onnxruntime"}

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, places, reasons
+from sparse_nets import (
+    ONE_THREAD,
+    SparseNet,
+    assert_same_as_onnxruntime,
+    assert_same_at_batches,
+    left_to_onnxruntime,
+    reasons,
+)
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import UsageError
@@ -171,7 +178,7 @@ def test_the_whole_net_is_one_region(name: str) -> None:
     net = SparseNet()
     net.output(NETS[name](net))
     program = assert_same_at_batches(net.model(), BATCHES)
-    assert {node: why for node, why in reasons(program).items() if places(program)[node] == "onnxruntime"} == {}
+    assert left_to_onnxruntime(program) == {}
     assert len(program.parts) == 1
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sparse_nets import SparseNet, assert_same_at_batches, places, reasons
+from sparse_nets import SparseNet, assert_same_at_batches, left_to_onnxruntime, places, reasons
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -186,8 +186,7 @@ def test_the_whole_net_is_one_region(name: str) -> None:
     net = SparseNet()
     net.output(NETS[name](net))
     program = assert_same_at_batches(net.model(), BATCHES)
-    left = {node: why for node, why in reasons(program).items() if places(program)[node] == "onnxruntime"}
-    assert not left
+    assert left_to_onnxruntime(program) == {}
 
 
 @pytest.mark.parametrize("isa", ["avx2", "portable"])

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, places, reasons
+from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, left_to_onnxruntime, places, reasons
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import UsageError
@@ -194,7 +194,7 @@ def test_the_whole_net_is_one_region(name: str) -> None:
     net = ExactNet()
     NETS[name](net)
     program = assert_exact(net)
-    assert {node: why for node, why in reasons(program).items() if places(program)[node] == "onnxruntime"} == {}
+    assert left_to_onnxruntime(program) == {}
     assert len(program.parts) == 1
 
 
