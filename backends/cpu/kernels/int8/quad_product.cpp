@@ -187,7 +187,6 @@ void QuadProduct::multiply(const Group& group) const {
 }
 
 void QuadProduct::multiply_by_code(const Group& group) const {
-  Prefetcher nothing_ahead;
   RowsArgs args{};
   code_.describe(args);
   args.panel = reinterpret_cast<const std::byte*>(group.operands);
@@ -197,7 +196,8 @@ void QuadProduct::multiply_by_code(const Group& group) const {
   args.tile_rows = 1;
   args.tile_columns = static_cast<std::uint32_t>(group.blocks);
   args.block_bytes = group.block_bytes;
-  args.ahead = &nothing_ahead;
+  args.ahead = group.ahead;
+  args.ahead_lines = group.ahead_lines;
   args.quads = group.quads;
   args.bias = reinterpret_cast<const float*>(group.bias);
   args.acc = reinterpret_cast<float*>(group.sums);
@@ -245,6 +245,11 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
       }
       operands = own;
     }
+    // The next tile's, which this thread most likely takes next.
+    constexpr std::ptrdiff_t kNothing[] = {0};
+    const std::int64_t left = in_place && sharing.chunks == 1 ? blocks - first - count : 0;
+    Prefetcher ahead(kNothing, reinterpret_cast<const float*>(operands + count * operand_bytes), kBlockBytes / kQuad, std::min(left, count) * operand_bytes / kBlockBytes);
+    const std::int64_t ahead_lines = ceil_div(ahead.left(), groups);
     const std::int64_t block_sums = group_rows_ * kQuadBlock;
     auto* const sums =
         reinterpret_cast<std::int32_t*>(scratch.sums.floats(static_cast<std::size_t>(count * block_sums)));
@@ -266,7 +271,9 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
                 .first_row = row,
                 .end_row = end,
                 .sums = sums,
-                .quads = stored ? &quads : nullptr});
+                .quads = stored ? &quads : nullptr,
+                .ahead = &ahead,
+                .ahead_lines = ahead_lines});
       if (stored) continue;
       for (std::int64_t i = 0; i < count; ++i) {
         consumer.call(consumer.context,

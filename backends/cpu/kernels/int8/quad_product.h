@@ -13,6 +13,7 @@
 
 #include "base/conv_geometry.h"
 #include "base/op.h"
+#include "base/prefetcher.h"
 #include "int8/quad_weights.h"
 #include "simd/int8/kernel_table.h"
 #include "weights/packed_weights.h"
@@ -74,6 +75,8 @@ class QuadProduct {
     std::int64_t end_row;
     std::int32_t* sums;
     const QuadOutput* quads;  // null: to `sums`
+    Prefetcher* ahead;        // of what this thread reads next
+    std::int64_t ahead_lines;
   };
   // Operands of one block, aligned to 64 bytes.
   void read(const WindowReader& reader, const std::uint8_t* in, std::uint8_t zero_point, std::int64_t block,

@@ -1,6 +1,7 @@
 #include "jit/generated_rows.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/microarchitecture.h"
 #include "base/op.h"
@@ -18,6 +19,46 @@ void prefetch_output(const DirectOutput& direct, std::int64_t first, std::int64_
     if (!direct.non_temporal && direct.out != direct.residual) __builtin_prefetch(direct.out + at, 1);
   }
 }
+
+// Prefetches what sums are stored over as bytes, and what is added to them. Those of a group of rows are a few lines of
+// each block, far from those of the next block, which processors do not foresee.
+class QuadsAhead {
+ public:
+  QuadsAhead(const QuadOutput& quads, std::int64_t first_row, std::int64_t group_rows, std::int64_t blocks)
+      : quads_(quads),
+        row_(first_row),
+        end_row_(quads.block_bytes / kBlockBytes * 4),
+        group_rows_(group_rows),
+        blocks_(blocks) {
+    const std::int64_t skipped = std::min(kAhead, blocks);
+    // The group before has asked for them.
+    if (first_row > 0) block_ = skipped;
+    for (std::int64_t i = 0; i < kAhead && first_row == 0; ++i) step();
+    if (block_ == blocks_) row_ += group_rows_, block_ = 0;
+  }
+
+  // The next block's, or those of the next group's first one.
+  void step() {
+    if (row_ >= end_row_) return;
+    const std::int64_t rows = std::min(end_row_ - row_, group_rows_);
+    const std::ptrdiff_t at = block_ * quads_.block_bytes + row_ / 4 * kBlockBytes;
+    for (std::int64_t line = 0; line < rows / 4; ++line) {
+      if (quads_.other != nullptr) __builtin_prefetch(quads_.other + at + line * kLineBytes, 0);
+      __builtin_prefetch(quads_.out + at + line * kLineBytes, 1);
+    }
+    if (++block_ == blocks_) row_ += group_rows_, block_ = 0;
+  }
+
+ private:
+  static constexpr std::int64_t kAhead = 2;  // blocks
+
+  const QuadOutput& quads_;
+  std::int64_t row_;
+  std::int64_t end_row_;
+  std::int64_t group_rows_;
+  std::int64_t blocks_;
+  std::int64_t block_ = 0;
+};
 
 // What is executed after a part, of which bodies prefetch some lines with every block of the part: where blocks are
 // few, the rest is prefetched before.
@@ -94,7 +135,11 @@ void rows_generated(const RowsArgs& args) {
   call.taps = args.taps;
   call.low = direct.low;
   call.high = direct.high;
-  if (args.quads != nullptr) call.quads = QuadBytes(*args.quads);
+  std::optional<QuadsAhead> quads_ahead;
+  if (args.quads != nullptr) {
+    call.quads = QuadBytes(*args.quads);
+    quads_ahead.emplace(*args.quads, args.row_begin, args.group_rows, blocks);
+  }
   const std::uintptr_t first_block =
       reinterpret_cast<std::uintptr_t>(args.panel) - static_cast<std::uintptr_t>(args.first_channel) * kBlockBytes;
   for (std::int64_t row = args.row_begin; row < args.row_end; row += args.group_rows) {
@@ -155,6 +200,7 @@ void rows_generated(const RowsArgs& args) {
           const std::ptrdiff_t at = block * args.quads->block_bytes + row / 4 * kBlockBytes;
           call.finish_place = args.quads->out + at;
           if (args.quads->other != nullptr) call.residual = args.quads->other + at;
+          quads_ahead->step();
         }
         call.code_ahead = code_ahead.next();
         call.weights_ahead = weights_ahead.next();
