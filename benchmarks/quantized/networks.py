@@ -4,7 +4,7 @@ onnxruntime runs the same file, the dense int8 one, and the dense floats.
 
     python benchmarks/quantized/networks.py resnet50 --sparsity 0.95 [--block] [--batch 1] [--threads 2]
     python benchmarks/quantized/networks.py resnet50 --sparsity 0.85 --block --spelling integers --peer
-    python benchmarks/quantized/networks.py ... --results benchmarks/quantized/results/networks.json
+    python benchmarks/quantized/networks.py ... --results benchmarks/quantized/results/networks/PROCESSOR.json
 
 Networks have random weights (``nets.py``). Programs take turns in one process; DeepSparse (``--peer``) takes its turns
 in one of its own. With one thread, times are of the processor, which other programs disturb less. ``--results`` adds
@@ -106,7 +106,7 @@ def keep(path: Path, row: dict[str, Any]) -> None:
     told = pages.origin()
     row |= {key: told[key] for key in ("date", "commit", "command")}
     rows = [other for other in rows if any(other[key] != row[key] for key in _KEYS)]
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     pages.write(path, sorted([*rows, row], key=lambda one: [str(one[key]).zfill(4) for key in _KEYS]))
 
 

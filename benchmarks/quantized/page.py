@@ -1,4 +1,4 @@
-"""README.md of this folder, from results/*.json.
+"""README.md of this folder, from results/networks/*.json and results/trained.json.
 
 python benchmarks/quantized/page.py
 """
@@ -17,7 +17,8 @@ import pages
 __all__ = ["page"]
 
 PAGE = Path(__file__).with_name("README.md")
-RESULTS = Path(__file__).parent / "results"
+TRAINED = Path(__file__).parent / "results" / "trained.json"
+NETWORKS = Path(__file__).parent / "results" / "networks"
 _OTHERS = ("ours, fp32", "same file", "dense int8", "dense fp32", "DeepSparse")
 _WAYS = ("dense fp32", "dense int8", "wide fp32", "wide int8")
 _NETWORKS = """\
@@ -40,7 +41,7 @@ faster. With one thread, times are processor time. At 0 %, the file is the dense
     python benchmarks/quantized/networks.py yolov8n --sparsity 0.65 --results RESULTS
     python benchmarks/quantized/page.py
 
-where RESULTS is `benchmarks/quantized/results/networks.json`.
+where RESULTS is `benchmarks/quantized/results/networks/PROCESSOR.json`.
 """
 _TRAINED = """
 ## A trained network
@@ -82,17 +83,17 @@ def trained(row: Mapping[str, Any]) -> str:
     return text + "\nIn brackets: the time of the wide int8 model over that of the row.\n" + _AGAIN
 
 
-def page(of_networks: Mapping[str, Any], of_training: Mapping[str, Any]) -> str:
+def page(of_networks: Sequence[Mapping[str, Any]], of_training: Mapping[str, Any]) -> str:
     """The page."""
-    text = _NETWORKS + pages.measured_on(of_networks) + "\n\n" + networks(of_networks["rows"]) + _READING
-    text += trained(of_training["rows"][0])
+    measured = [f"{pages.measured_on(document)}\n\n{networks(document['rows'])}" for document in of_networks]
+    text = _NETWORKS + "\n".join(measured) + _READING + trained(of_training["rows"][0])
     return text + "\n" + pages.measured_on(of_training) + "\n"
 
 
 def main() -> None:
     """Write the page."""
-    documents = [pages.read(RESULTS / f"{name}.json") for name in ("networks", "trained")]
-    PAGE.write_text(page(*documents), encoding="utf-8")
+    of_networks = [pages.read(path) for path in sorted(NETWORKS.glob("*.json"))]
+    PAGE.write_text(page(of_networks, pages.read(TRAINED)), encoding="utf-8")
 
 
 if __name__ == "__main__":

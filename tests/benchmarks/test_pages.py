@@ -54,8 +54,9 @@ def test_the_page_of_growth_is_made_of_its_results(module):
 
 def test_the_page_of_quantized_networks_is_made_of_its_results(module):
     page = module("quantized", "page")
-    documents = [page.pages.read(page.RESULTS / f"{name}.json") for name in ("networks", "trained")]
-    assert page.PAGE.read_text(encoding="utf-8") == page.page(*documents)
+    networks = [page.pages.read(path) for path in sorted(page.NETWORKS.glob("*.json"))]
+    assert networks
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(networks, page.pages.read(page.TRAINED))
 
 
 @pytest.mark.parametrize(
