@@ -245,10 +245,11 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
       }
       operands = own;
     }
-    // The next tile's, which this thread most likely takes next.
-    constexpr std::ptrdiff_t kNothing[] = {0};
+    // The next tile's operands, which this thread reads next.
+    constexpr std::ptrdiff_t kLineBegin[] = {0};
     const std::int64_t left = in_place && sharing.chunks == 1 ? blocks - first - count : 0;
-    Prefetcher ahead(kNothing, reinterpret_cast<const float*>(operands + count * operand_bytes), kBlockBytes / kQuad, std::min(left, count) * operand_bytes / kBlockBytes);
+    Prefetcher ahead(kLineBegin, reinterpret_cast<const float*>(operands + count * operand_bytes), kLanes,
+                     std::min(left, count) * operand_bytes / kBlockBytes);
     const std::int64_t ahead_lines = ceil_div(ahead.left(), groups);
     const std::int64_t block_sums = group_rows_ * kQuadBlock;
     auto* const sums =
