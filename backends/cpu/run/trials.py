@@ -36,9 +36,14 @@ _NOTHING: Feeds = {}
 
 # How much less time onnxruntime has to take, lest noise decides.
 _LEAST_GAIN = 0.03
-# Each way runs twice, and a third time where the two are as close as this: in its first runs onnxruntime's memory
-# grows.
+# Each way has two turns, and a third one where the two are as close as this or runs are short: in its first runs
+# onnxruntime's memory grows.
 _CLOSE = 0.25
+# Runs are short that take less than this. Ways go on to take turns for as long, unless one needs a multiple of the
+# other's time: a neighbour that is busy for some milliseconds disturbs both then, and not the one alone whose turn it
+# is.
+_PATIENCE = 20e-3
+_FAR = 3.0
 # How far an estimate for onnxruntime may be off that is compared with a time of the kernels. Where they take less than
 # this, a session and its runs are cheap, and what an operator costs besides its work counts more.
 _MEASURED_MARGIN = 1.5
@@ -162,19 +167,25 @@ class Trials:
             said = f"timed: {1e3 * own:.3g} ms in the kernels against an estimate of"
             return Verdict(KERNELS, f"{said} {1e3 * estimate.onnxruntime:.3g} ms in onnxruntime"), outputs
         try:
-            whole = self._opened()
-            theirs, other = self._timed(whole, feeds)
-            theirs, seconds = self._timed(whole, feeds)
-            other = min(other, seconds)
-            if min(own, other) > (1 - _CLOSE) * max(own, other):
-                own = min(own, self._timed(self.kernels, feeds, into)[1])
-                other = min(other, self._timed(whole, feeds)[1])
+            theirs, own, other = self._in_turn(self._opened(), own, feeds, into)
             said = f"timed: {1e3 * own:.3g} ms in the kernels against {1e3 * other:.3g} ms in onnxruntime"
             if other < (1 - _LEAST_GAIN) * own:
                 return Verdict(ONNXRUNTIME, said), theirs
         except SiftError as error:
             return Verdict(KERNELS, f"not timed against onnxruntime: {error}"), outputs
         return Verdict(KERNELS, said), outputs
+
+    def _in_turn(self, whole: Parts, own: float, feeds: Feeds, into: Feeds) -> tuple[Outputs, float, float]:
+        """Outputs of the whole model, and the least times of the kernels, which took ``own`` so far, and of it."""
+        outputs, other = self._timed(whole, feeds)
+        other = min(other, self._timed(whole, feeds)[1])
+        end = self._clock() + _PATIENCE
+        is_due = min(own, other) > (1 - _CLOSE) * max(own, other) or max(own, other) < _PATIENCE
+        while is_due or max(own, other) < min(_FAR * min(own, other), end - self._clock()):
+            own = min(own, self._timed(self.kernels, feeds, into)[1])
+            other = min(other, self._timed(whole, feeds)[1])
+            is_due = False
+        return outputs, own, other
 
     def _opened(self) -> Parts:
         if self._whole is None:

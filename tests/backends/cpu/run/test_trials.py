@@ -148,9 +148,20 @@ def test_ways_that_are_close_are_timed_once_more():
 
 
 def test_short_runs_are_repeated_until_a_turn_is_over():
-    pair = Pair([1e-4], [1e-4])
+    pair = Pair([1e-4], [1e-3])
     pair.run(4)
-    assert 20 <= pair.whole.runs <= 40
+    assert 20 <= pair.kernels.runs <= 30
+
+
+def test_ways_with_short_runs_take_turns_until_neighbours_had_time_to_become_idle():
+    pair = Pair([6e-4], [*[7e-4] * 12, 4e-4])
+    assert pair.run(4) == "onnxruntime"
+    assert pair.latest.reason == "timed: 0.6 ms in the kernels against 0.4 ms in onnxruntime"
+    assert pair.kernels.clock.now < 40e-3
+
+
+def test_kernels_whose_only_turn_was_disturbed_have_another_one():
+    assert Pair([9e-3, 9e-3, 3e-4], [5e-4]).run(4) == "kernels"
 
 
 def test_a_run_that_was_interrupted_does_not_stand_for_a_turn():
