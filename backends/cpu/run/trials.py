@@ -42,15 +42,16 @@ _CLOSE = 0.25
 # Runs are short that take less than this. Ways go on to take turns for as long, unless one needs a multiple of the
 # other's time: a neighbour that is busy for some milliseconds disturbs both then, and not the one alone whose turn it
 # is.
-_PATIENCE = 20e-3
+_PATIENCE = 30e-3
 _FAR = 3.0
 # How far an estimate for onnxruntime may be off that is compared with a time of the kernels. Where they take less than
 # this, a session and its runs are cheap, and what an operator costs besides its work counts more.
 _MEASURED_MARGIN = 1.5
 _SHORT_SECONDS = 1e-3
-# A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin. It has three
-# runs at least, lest one that was interrupted stands for all, unless they are long.
-_TURN_SECONDS = 1e-3
+# A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin, and for about
+# a millisecond after wide instructions, some processors run more slowly. It has three runs at least, lest one that was
+# interrupted stands for all, unless they are long.
+_TURN_SECONDS = 3e-3
 _LEAST_RUNS = 3
 _LONG_SECONDS = 5e-3
 

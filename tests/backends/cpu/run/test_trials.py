@@ -150,14 +150,14 @@ def test_ways_that_are_close_are_timed_once_more():
 def test_short_runs_are_repeated_until_a_turn_is_over():
     pair = Pair([1e-4], [1e-3])
     pair.run(4)
-    assert 20 <= pair.kernels.runs <= 30
+    assert 60 <= pair.kernels.runs <= 70
 
 
 def test_ways_with_short_runs_take_turns_until_neighbours_had_time_to_become_idle():
     pair = Pair([6e-4], [*[7e-4] * 12, 4e-4])
     assert pair.run(4) == "onnxruntime"
     assert pair.latest.reason == "timed: 0.6 ms in the kernels against 0.4 ms in onnxruntime"
-    assert pair.kernels.clock.now < 40e-3
+    assert pair.kernels.clock.now < 60e-3
 
 
 def test_kernels_whose_only_turn_was_disturbed_have_another_one():
