@@ -73,9 +73,23 @@ class Parts {
   std::int64_t count_;
 };
 
+// The same of floats that lie beside quads.
+void prefetch_floats(const FloatOutput& floats, std::ptrdiff_t at, std::int64_t rows) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (floats.residual != nullptr) __builtin_prefetch(floats.residual + at + row * kBlockBytes, 0);
+    if (floats.residual != floats.out) __builtin_prefetch(floats.out + at + row * kBlockBytes, 1);
+  }
+}
+
 QuadsAdded added_of(const QuadOutput& quads) {
   if (quads.rests != nullptr) return QuadsAdded::numbers;
   return quads.other != nullptr ? QuadsAdded::bytes : QuadsAdded::nothing;
+}
+
+const SharedCode::Finish& finish_of(const SharedCode& shared, const QuadOutput& quads) {
+  const FloatOutput& floats = quads.floats;
+  if (floats.out != nullptr) return shared.to_float_quads(floats.residual != nullptr, floats.makes_bytes);
+  return shared.to_quads(added_of(quads), quads.divisor != 1);
 }
 
 }  // namespace
@@ -94,7 +108,12 @@ void rows_generated(const RowsArgs& args) {
   call.taps = args.taps;
   call.low = direct.low;
   call.high = direct.high;
+  const FloatOutput floats = args.quads != nullptr ? args.quads->floats : FloatOutput{};
   if (args.quads != nullptr) call.quads = QuadBytes(*args.quads);
+  if (floats.out != nullptr) {
+    call.low = floats.low;
+    call.high = floats.high;
+  }
   const std::uintptr_t first_block =
       reinterpret_cast<std::uintptr_t>(args.panel) - static_cast<std::uintptr_t>(args.first_channel) * kBlockBytes;
   for (std::int64_t row = args.row_begin; row < args.row_end; row += args.group_rows) {
@@ -115,7 +134,7 @@ void rows_generated(const RowsArgs& args) {
       const bool is_direct = direct.out != nullptr && is_last;
       const bool to_quads = args.quads != nullptr && is_last && rows % 4 == 0;
       const SharedCode::Finish& finish = is_direct  ? shared.to_output(direct.non_temporal, direct.residual != nullptr)
-                                         : to_quads ? shared.to_quads(added_of(*args.quads), args.quads->divisor != 1)
+                                         : to_quads ? finish_of(shared, *args.quads)
                                                     : shared.to_sums();
       if (to_quads) call.multipliers = args.quads->multipliers + row;
       if (to_quads && args.quads->rests != nullptr) call.residual = args.quads->rests + row;
@@ -138,7 +157,12 @@ void rows_generated(const RowsArgs& args) {
       PartAhead code_ahead(next->body, next_end->body, code_lines, blocks);
       PartAhead weights_ahead(next->weights, next_end->weights, weight_lines, blocks);
       const std::int64_t lines_ahead = ceil_div(args.ahead_lines, blocks * parts.count());
+      const auto floats_of = [&](std::int64_t block) {
+        return block * args.quads->block_bytes * kWeightBytes + row * kBlockBytes;
+      };
+      const bool to_floats = to_quads && floats.out != nullptr;
       if (is_direct) prefetch_output(direct, first, rows, output_of(0));
+      if (to_floats) prefetch_floats(floats, floats_of(0), rows);
       for (std::int64_t block = 0; block < blocks; ++block) {
         float* const sums = group_sums + block * args.group_rows * kLanes;
         call.block = first_block + static_cast<std::uintptr_t>(block / args.tile_columns * args.pitch +
@@ -155,6 +179,11 @@ void rows_generated(const RowsArgs& args) {
           const std::ptrdiff_t at = block * args.quads->block_bytes + row / 4 * kBlockBytes;
           call.finish_place = args.quads->out + at;
           if (args.quads->other != nullptr) call.residual = args.quads->other + at;
+        }
+        if (to_floats) {
+          call.floats_place = floats.out + floats_of(block);
+          if (floats.residual != nullptr) call.residual = floats.residual + floats_of(block);
+          if (block + 1 < blocks) prefetch_floats(floats, floats_of(block + 1), rows);
         }
         call.code_ahead = code_ahead.next();
         call.weights_ahead = weights_ahead.next();
