@@ -1,6 +1,7 @@
 #include "jit/generated_rows.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/microarchitecture.h"
 #include "base/op.h"
@@ -81,6 +82,10 @@ void prefetch_floats(const FloatOutput& floats, std::ptrdiff_t at, std::int64_t 
   }
 }
 
+void prefetch_quads(const std::byte* first, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) __builtin_prefetch(first + i * kBlockBytes, 0);
+}
+
 QuadsAdded added_of(const QuadOutput& quads) {
   if (quads.rests != nullptr) return QuadsAdded::numbers;
   return quads.other != nullptr ? QuadsAdded::bytes : QuadsAdded::nothing;
@@ -88,7 +93,11 @@ QuadsAdded added_of(const QuadOutput& quads) {
 
 const SharedCode::Finish& finish_of(const SharedCode& shared, const QuadOutput& quads) {
   const FloatOutput& floats = quads.floats;
-  if (floats.out != nullptr) return shared.to_float_quads(floats.residual != nullptr, floats.makes_bytes);
+  if (floats.out != nullptr) {
+    const bool only_low =
+        floats.high == std::numeric_limits<float>::infinity() && floats.low >= -kMostQuotient * quads.divisor;
+    return shared.to_float_quads(floats.residual != nullptr, floats.makes_bytes, only_low);
+  }
   return shared.to_quads(added_of(quads), quads.divisor != 1);
 }
 
@@ -163,6 +172,9 @@ void rows_generated(const RowsArgs& args) {
       const bool to_floats = to_quads && floats.out != nullptr;
       if (is_direct) prefetch_output(direct, first, rows, output_of(0));
       if (to_floats) prefetch_floats(floats, floats_of(0), rows);
+      const auto quads_of = [&](std::int64_t block) { return block * args.quads->block_bytes + row / 4 * kBlockBytes; };
+      const bool adds_bytes = to_quads && args.quads->other != nullptr;
+      if (adds_bytes) prefetch_quads(args.quads->other + quads_of(0), rows / 4);
       for (std::int64_t block = 0; block < blocks; ++block) {
         float* const sums = group_sums + block * args.group_rows * kLanes;
         call.block = first_block + static_cast<std::uintptr_t>(block / args.tile_columns * args.pitch +
@@ -175,10 +187,10 @@ void rows_generated(const RowsArgs& args) {
           if (direct.residual != nullptr) call.residual = direct.residual + at;
           if (block + 1 < blocks) prefetch_output(direct, first, rows, output_of(block + 1));
         }
-        if (to_quads) {
-          const std::ptrdiff_t at = block * args.quads->block_bytes + row / 4 * kBlockBytes;
-          call.finish_place = args.quads->out + at;
-          if (args.quads->other != nullptr) call.residual = args.quads->other + at;
+        if (to_quads) call.finish_place = args.quads->out + quads_of(block);
+        if (adds_bytes) {
+          call.residual = args.quads->other + quads_of(block);
+          if (block + 1 < blocks) prefetch_quads(args.quads->other + quads_of(block + 1), rows / 4);
         }
         if (to_floats) {
           call.floats_place = floats.out + floats_of(block);

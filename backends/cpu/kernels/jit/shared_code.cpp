@@ -49,8 +49,9 @@ void pack_quad(HostEmitter& code, VectorRegister row, std::optional<VectorRegist
   code.pack_bytes(row, row, row + 2);
 }
 
-// Floats of four rows, and the bytes of a quad that they become, from the last four to the first.
-Finish write_float_quads(HostEmitter& code, bool adds, bool makes_bytes) {
+// Floats of four rows, and the bytes of a quad that they become, from the last four to the first. `only_low`: there is
+// no upper bound, and the lower one is not below the least value.
+Finish write_float_quads(HostEmitter& code, bool adds, bool makes_bytes, bool only_low) {
   constexpr VectorRegister kPlaces = kFirstOperand;
   constexpr VectorRegister kZero = kFirstOperand + 1;
   constexpr VectorRegister kScratch = kFirstOperand + 2;
@@ -73,10 +74,10 @@ Finish write_float_quads(HostEmitter& code, bool adds, bool makes_bytes) {
       code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
       if (adds) code.add(sums, sums, {Pointer::residual, sums * kBlockBytes});
       code.max(sums, sums, field(offsetof(CodeCall, low)));
-      code.min(sums, sums, field(offsetof(CodeCall, high)));
+      if (!only_low) code.min(sums, sums, field(offsetof(CodeCall, high)));
       code.store_aligned({kFloats, sums * kBlockBytes}, sums);
       if (!makes_bytes) continue;
-      code.max(sums, sums, of_quads(offsetof(QuadBytes, least_value)));
+      if (!only_low) code.max(sums, sums, of_quads(offsetof(QuadBytes, least_value)));
       code.min(sums, sums, of_quads(offsetof(QuadBytes, most_value)));
       divide(code, sums, kScratch);
       code.to_ints(sums, sums);
@@ -205,7 +206,9 @@ SharedCode::SharedCode() : memory_(kBytes) {
   }
   for (const bool adds : {false, true}) {
     for (const bool makes_bytes : {false, true}) {
-      to_float_quads_[adds][makes_bytes] = write_float_quads(code, adds, makes_bytes);
+      for (const bool only_low : {false, true}) {
+        to_float_quads_[adds][makes_bytes][only_low] = write_float_quads(code, adds, makes_bytes, only_low);
+      }
     }
   }
   memory_.seal(static_cast<std::size_t>(code.at() - memory_.begin()));

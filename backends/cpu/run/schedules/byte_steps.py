@@ -8,8 +8,8 @@ from dataclasses import replace
 from msgspec.structs import replace as replaced
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.lower.float_quads import added_layout
+from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.run.schedules.byte_calls import is_on_quads, position_copy, positions_read
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, kernel_shape, operand_key
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
