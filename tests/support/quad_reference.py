@@ -10,6 +10,10 @@ from sift_onnx.backends.cpu import _kernels
 
 BLOCK = 16
 ISAS = tuple(_kernels.int8_isas())
+# An instruction set, and how rows of weights are multiplied.
+FORMS = [(isa, "lists") for isa in ISAS]
+if ISAS[0] == "avx512_vnni" and _kernels.may_execute_code():
+    FORMS.append((ISAS[0], "generated"))
 
 
 def aligned_words(words: int) -> np.ndarray:
@@ -50,6 +54,26 @@ def from_quads(words: np.ndarray, shape: tuple[int, int, int, int]) -> np.ndarra
 def quads_words(shape: tuple[int, int, int, int]) -> int:
     n, c, h, w = shape
     return -(-n * h * w // BLOCK) * BLOCK * -(-c // 4)
+
+
+def to_float_quads(x: np.ndarray) -> np.ndarray:
+    """Floats [n, c, h, w] in float_quads; bytes, and what is past the last position or channel, are not zero."""
+    n, c, h, w = x.shape
+    positions, channels = -(-n * h * w // BLOCK), -(-c // 4) * 4
+    full = np.full((positions * BLOCK, channels), 55, np.float32)
+    full[: n * h * w, :c] = x.transpose(0, 2, 3, 1).reshape(-1, c)
+    words = aligned_words(5 * quads_words(x.shape))
+    words[quads_words(x.shape) :] = full.reshape(positions, BLOCK, channels).transpose(0, 2, 1).reshape(-1)
+    return words
+
+
+def from_float_quads(words: np.ndarray, shape: tuple[int, int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The floats, and the bytes beside them."""
+    n, c, h, w = shape
+    positions, channels = -(-n * h * w // BLOCK), -(-c // 4) * 4
+    quads, floats = np.split(words, [quads_words(shape)])
+    blocks = floats.reshape(positions, channels, BLOCK).transpose(0, 2, 1).reshape(-1, channels)[: n * h * w, :c]
+    return np.ascontiguousarray(blocks.reshape(n, h, w, c).transpose(0, 3, 1, 2)), from_quads(quads, shape)
 
 
 def run_quads(pool: _kernels.ThreadPool, op: Any, x: np.ndarray, second: np.ndarray | None = None) -> np.ndarray:

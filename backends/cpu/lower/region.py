@@ -12,12 +12,14 @@ import numpy.typing as npt
 
 from sift_onnx.backends.cpu.lower.algorithms import pools_at_once
 from sift_onnx.backends.cpu.lower.bands import Chain, chains_of
+from sift_onnx.backends.cpu.lower.float_quads import floats_beside_bytes
 from sift_onnx.backends.cpu.lower.stages import count_of_large
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.partition import Part
+from sift_onnx.backends.lowering.quantization import Quantization
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import Transposed
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
@@ -126,6 +128,11 @@ class Region:
     def chains(self) -> tuple[Chain, ...]:
         """Layers that may run in bands of rows."""
         return chains_of(self.steps, self.outputs)
+
+    @cached_property
+    def float_quads(self) -> Mapping[str, Quantization | None]:
+        """Floats that layers of integers make beside bytes; see :func:`floats_beside_bytes`."""
+        return floats_beside_bytes(self.steps, self.outputs)
 
     @cached_property
     def turns_volumes(self) -> bool:

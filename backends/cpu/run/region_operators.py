@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import generates_code
+from sift_onnx.backends.cpu.lower.float_quads import added_layout
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.operators import build
-from sift_onnx.backends.cpu.run.quantized_operators import build_quantized
+from sift_onnx.backends.cpu.run.quantized_operators import FloatResult, build_layer, build_quantized
 from sift_onnx.backends.lowering.dims import product
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
@@ -121,9 +122,13 @@ class RegionOperators:
         step = self._region.steps[index]
         spec = step.spec
         if step.dtype.is_bytes or step.result_dtype.is_bytes:
-            quads = self._weights.get(index)
-            assert not isinstance(quads, _kernels.SparseWeights)
-            return build_quantized(spec, layout, quads, self._isa)
+            if not isinstance(spec, QuantizedMatmul):
+                return build_quantized(spec, layout, self._isa)
+            quads = self._weights[index]
+            assert isinstance(quads, _kernels.QuadWeights)
+            beside = self._region.float_quads
+            added = added_layout(step.inputs[1] in beside, layout) if spec.is_added else None
+            return build_layer(spec, FloatResult(layout, added, beside.get(step.output)), quads, self._isa)
         rows = self._rows_of(index, layout) if isinstance(spec, Matmul) else None
         weights = self._source(index) if rows is None and isinstance(spec, (LinearLayer, Recurrent)) else None
         return build(spec, layout, weights if rows is None else rows, self._isa)

@@ -11,6 +11,13 @@
 //                                                  lanes and channels past the last hold any value
 //   dynamic_quads  16 words and quads              the first words are a DynamicScale that a run has found
 //
+// One layout holds floats and the bytes that they are quantized to, each where an operator that reads one of them finds
+// it:
+//
+//   float_quads  quads and [ceil(n h w / 16)][4 ceil(c / 4)][16]  floats of the same positions; the quads hold any
+//   value
+//                                                  where nothing reads them
+//
 // One layout holds places of values, and is counted in words as well:
 //
 //   integers  [n][c][h][w]               int64, two words each; they may begin at any word
@@ -19,7 +26,7 @@
 //
 // An Op is immutable after construction, may run on several threads at once, and writes the same bits for any number of
 // threads. `run` never reads or writes outside the tensors; scratch memory belongs to the threads that run it.
-// Tensors in NCHWn16 and in quads are aligned to 64 bytes.
+// Tensors in NCHWn16, in quads and in float_quads are aligned to 64 bytes.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +46,7 @@ inline constexpr std::int64_t kLanes = 16;
 
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-enum class Layout : std::uint8_t { nchw, nchw_n16, bytes, quads, dynamic_quads, integers };
+enum class Layout : std::uint8_t { nchw, nchw_n16, bytes, quads, dynamic_quads, float_quads, integers };
 
 // Whether tensors in this layout are aligned to 64 bytes. In other layouts, a tensor may begin at any channel of
 // another.
@@ -80,6 +87,7 @@ inline std::int64_t element_count(const Shape& shape, Layout layout) {
     case Layout::bytes: return ceil_div(shape.n * shape.c * pixels, 4);
     case Layout::quads: return quads;
     case Layout::dynamic_quads: return quads + kDynamicWords;
+    case Layout::float_quads: return 5 * quads;
     case Layout::integers: return 2 * shape.n * shape.c * pixels;
   }
   return shape.n * shape.c * pixels;
@@ -91,7 +99,7 @@ struct Others {
   Others(const float* second = nullptr, const float* third = nullptr, const float* mask = nullptr)  // NOLINT
       : second(second), third(third), mask(mask) {}
 
-  const float* second;  // residual or second operand, in the output's layout
+  const float* second;  // residual or second operand, in a layout that the operator tells
   const float* third;   // in the output's layout
   const float* mask;    // a plain array
 };
@@ -133,12 +141,15 @@ class Op {
   virtual Layout input_layout() const = 0;
   virtual Layout output_layout() const { return input_layout(); }
 
+  // Of the second operand.
+  virtual Layout second_layout() const { return output_layout(); }
+
   // Bytes of packed weights and biases that this operator holds alone.
   virtual std::int64_t weight_bytes() const { return 0; }
 
   // The sizes of other operands for an input of shape `in`. Most operators have one, of the output's shape.
   virtual OtherSizes other_sizes(const Shape& in) const {
-    return {.second = element_count(output_shape(in), output_layout())};
+    return {.second = element_count(output_shape(in), second_layout())};
   }
 
   // `out` may be `others.second` if both have the same size. It may be `in` only if the operator is elementwise.

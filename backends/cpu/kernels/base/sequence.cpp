@@ -70,7 +70,7 @@ Sequence::Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, s
     check(step.out, element_count(step.op->output_shape(step.shape), layout), layout);
     if (step.out.array >= 0) writes_[static_cast<std::size_t>(step.out.array)] = true;
     const OtherSizes sizes = step.op->other_sizes(step.shape);
-    check_other(step.second, sizes.second, layout);
+    check_other(step.second, sizes.second, step.op->second_layout());
     check_other(step.third, sizes.third, layout);
     check_other(step.mask, sizes.mask, Layout::nchw);
   }

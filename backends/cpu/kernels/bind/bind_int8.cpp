@@ -5,9 +5,10 @@
 // past the last position, and bytes past the last channel, hold any value. A tensor in quads is counted in words of
 // four bytes, as large as a float: so are its place in a Sequence and sizes of arrays and scratch memory, and it is
 // aligned to 64 bytes (16 words). `dynamic_quads` has 16 words in front, which hold the scale and zero point that
-// DynamicQuantize has found. `bytes` is a plain u8 or s8 tensor [n][c][h][w], of ceil(n c h w / 4) words; a Sequence
-// takes arrays of uint8, int8 or float32 for it. s8 is u8 minus 128 in value: zero points of s8 tensors are passed plus
-// 128.
+// DynamicQuantize has found. `float_quads` is quads, and behind them [ceil(n h w / 16)][4 ceil(c / 4)][16] floats, of
+// which they may be the bytes: what reads quads takes it. `bytes` is a plain u8 or s8 tensor [n][c][h][w], of ceil(n c
+// h w / 4) words; a Sequence takes arrays of uint8, int8 or float32 for it. s8 is u8 minus 128 in value: zero points of
+// s8 tensors are passed plus 128.
 //
 // Numbers. A byte stands for scale * (byte - zero_point). Sums are of 32 bits and exact, or wrap as onnxruntime's do.
 // Rounding is half to even, step by step as onnxruntime rounds, and the same in every instruction set and for any
@@ -15,8 +16,10 @@
 //
 //   QuadWeights(values int8 or int16 [rows, channels / groups, kh, kw] or [rows, channels], groups=1)
 //   QuantizedConv(weights, bias int32 | None, multipliers, ...)    quads -> quads          QLinearConv (+ QLinearAdd)
-//   DequantizedConv(weights, bias int32 | None, multipliers, ...)  quads or dynamic_quads -> floats  ConvInteger, Mul,
-//   Add Quantize, Dequantize, DynamicQuantize                          floats <-> quads ReorderBytes bytes <-> quads
+//   DequantizedConv(weights, bias int32 | None, multipliers, ...)  quads or dynamic_quads -> floats or float_quads
+//                                                                  ConvInteger, Mul, Add (+ Add, QuantizeLinear)
+//   Quantize, Dequantize, DynamicQuantize                          floats <-> quads
+//   ReorderBytes                                                   bytes <-> quads
 //   QuadAdd, QuadTable, QuadChannels                               quads -> quads
 //   QuadMaxPool, QuadAveragePool, QuadGlobalAverage                quads -> quads
 //
@@ -104,14 +107,20 @@ void init_quantized(QuantizedConv* self, const QuadWeights& weights, const std::
 
 void init_dequantized(DequantizedConv* self, const QuadWeights& weights, const std::optional<SumsIn>& bias,
                       const FloatsIn& multipliers, const std::optional<FloatsIn>& float_bias,
-                      const std::optional<int>& input_zero_point, bool adds, float low, float high, const Pair& stride,
+                      const std::optional<int>& input_zero_point, const std::optional<std::string>& added, float low,
+                      float high, const std::optional<QuantizationSpec>& quantization, const Pair& stride,
                       const Pair& dilation, const Shape4& pads, const std::string& layout, const std::string& algorithm,
                       const std::string& isa) {
   std::optional<std::uint8_t> zero;
   if (input_zero_point) zero = byte_of(*input_zero_point);
+  std::optional<Layout> added_layout;
+  if (added) added_layout = named(kFloatLayouts, *added, "layout");
+  std::optional<Quantization> bytes;
+  if (quantization) bytes = quantization_of(*quantization);
   const Unlocked unlocked;
   new (self) DequantizedConv(product_of(weights, bias, stride, dilation, pads, algorithm, isa), vector_of(multipliers),
-                             vector_of(float_bias), zero, adds, low, high, named(kLayouts, layout, "layout"));
+                             vector_of(float_bias), zero, added_layout, low, high,
+                             named(kFloatLayouts, layout, "layout"), bytes);
 }
 
 constexpr const char* kValues =
@@ -155,12 +164,15 @@ void bind_convolutions(nb::module_& module) {
                                   "ConvInteger or MatMulInteger, and what makes floats of it.")
       .def(
           "__init__", &init_dequantized, "weights"_a, "bias"_a, "multipliers"_a, "float_bias"_a = nb::none(),
-          nb::kw_only(), "input_zero_point"_a, "adds"_a = false, "low"_a = -kInfinity, "high"_a = kInfinity,
-          "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "layout"_a = "planes",
-          "algorithm"_a = "auto", "isa"_a = "",
-          "clamp((sum + bias) * multiplier + float_bias, low, high), in the layout of floats that is given; with adds, "
-          "a second operand in that layout is added before. With an input_zero_point of None the input is in "
-          "dynamic_quads: its scale multiplies the multipliers.")
+          nb::kw_only(), "input_zero_point"_a, "added"_a = nb::none(), "low"_a = -kInfinity, "high"_a = kInfinity,
+          "quantization"_a = nb::none(), "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1},
+          "pads"_a = Shape4{0, 0, 0, 0}, "layout"_a = "planes", "algorithm"_a = "auto", "isa"_a = "",
+          "clamp((sum + bias) * multiplier + float_bias, low, high), in the layout of floats that is given, or in "
+          "float_quads. A second operand is added before, if `added` is its layout: that of the result, float_quads, "
+          "or "
+          "planes for a result in float_quads. There, a quantization (scale, zero point) makes bytes of the floats, as "
+          "QuantizeLinear does. With an input_zero_point of None the input is in dynamic_quads: its scale multiplies "
+          "the multipliers.")
       .def_prop_ro(
           "algorithm",
           [](const DequantizedConv& conv) { return conv.product().is_generated() ? "generated" : "lists"; },

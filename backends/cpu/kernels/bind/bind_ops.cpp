@@ -55,7 +55,7 @@ void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn&
   check_array(in, element_count(shape, op.input_layout()), op.input_layout(), "in");
   check_array(out, element_count(op.output_shape(shape), op.output_layout()), op.output_layout(), "out");
   const OtherSizes other = op.other_sizes(shape);
-  const Others others{other_operand(second, other.second, op.output_layout(), "second"),
+  const Others others{other_operand(second, other.second, op.second_layout(), "second"),
                       other_operand(third, other.third, op.output_layout(), "third"),
                       other_operand(mask, other.mask, Layout::nchw, "mask")};
   const Unlocked unlocked;
@@ -154,7 +154,10 @@ void bind_ops(nb::module_& module) {
           "input_layout", [](const Op& op) { return name_of(kLayoutNames, op.input_layout()); }, "Layout of the input.")
       .def_prop_ro(
           "output_layout", [](const Op& op) { return name_of(kLayoutNames, op.output_layout()); },
-          "Layout of the output.");
+          "Layout of the output.")
+      .def_prop_ro(
+          "second_layout", [](const Op& op) { return name_of(kLayoutNames, op.second_layout()); },
+          "Layout of a second operand.");
 
   nb::class_<Depthwise, Op>(module, "Depthwise", "activation(depthwise convolution + bias).")
       .def(

@@ -67,14 +67,17 @@ template <typename Value, std::size_t Size>
 using Names = std::array<std::pair<const char*, Value>, Size>;
 
 // The words of the Python interface and of profiles.
-inline constexpr Names<Layout, 6> kLayoutNames{{{"planes", Layout::nchw},
+inline constexpr Names<Layout, 7> kLayoutNames{{{"planes", Layout::nchw},
                                                 {"images16", Layout::nchw_n16},
                                                 {"bytes", Layout::bytes},
                                                 {"quads", Layout::quads},
                                                 {"dynamic_quads", Layout::dynamic_quads},
+                                                {"float_quads", Layout::float_quads},
                                                 {"integers", Layout::integers}}};
-// Those of floats, which most operators take.
+// Those of floats alone, which most operators take.
 inline constexpr Names<Layout, 2> kLayouts{{kLayoutNames[0], kLayoutNames[1]}};
+// And those with bytes beside.
+inline constexpr Names<Layout, 3> kFloatLayouts{{kLayoutNames[0], kLayoutNames[1], kLayoutNames[5]}};
 
 // Throws std::invalid_argument for a name that is not among them.
 template <typename Value, std::size_t Size>

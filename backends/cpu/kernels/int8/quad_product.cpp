@@ -264,6 +264,9 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
         quads = *consumer.quads;
         quads.out += first * quads.block_bytes;
         if (quads.other != nullptr) quads.other += first * quads.block_bytes;
+        const auto floats = static_cast<std::ptrdiff_t>(first * quads.block_bytes * sizeof(float));
+        if (quads.floats.out != nullptr) quads.floats.out += floats;
+        if (quads.floats.residual != nullptr) quads.floats.residual += floats;
       }
       multiply({.operands = operands,
                 .block_bytes = operand_bytes,

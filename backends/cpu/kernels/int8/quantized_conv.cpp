@@ -8,6 +8,7 @@
 
 #include "int8/conversions.h"
 #include "int8/exact_quotients.h"
+#include "int8/float_rows.h"
 #include "int8/positions.h"
 
 namespace sift::cpu {
@@ -104,29 +105,38 @@ void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, c
 }
 
 DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,
-                                 std::optional<std::uint8_t> input_zero_point, bool adds, float low, float high,
-                                 Layout output_layout)
+                                 std::optional<std::uint8_t> input_zero_point, std::optional<Layout> added, float low,
+                                 float high, Layout output_layout, std::optional<Quantization> quantization)
     : product_(std::move(product)),
       multipliers_(spread(std::move(multipliers), product_.rows())),
       bias_(std::move(bias)),
       input_zero_point_(input_zero_point),
-      adds_(adds),
+      added_(added),
       low_(low),
       high_(high),
-      output_layout_(output_layout) {
+      output_layout_(output_layout),
+      quantization_(quantization) {
   if (!bias_.empty() && static_cast<std::int64_t>(bias_.size()) != product_.rows()) {
     throw std::invalid_argument("dequantized conv: one bias per row");
+  }
+  const bool in_quads = output_layout == Layout::float_quads;
+  if (added && *added != output_layout && *added != Layout::float_quads && !(in_quads && *added == Layout::nchw)) {
+    throw std::invalid_argument("dequantized conv: what is added is in the layout of the output or in float_quads");
+  }
+  if (quantization) {
+    if (!in_quads) throw std::invalid_argument("dequantized conv: bytes lie beside floats in float_quads");
+    check_scale(quantization->scale);
   }
 }
 
 OtherSizes DequantizedConv::other_sizes(const Shape& in) const {
-  if (!adds_) return {};
-  return {.second = element_count(output_shape(in), output_layout_)};
+  if (!added_) return {};
+  return {.second = element_count(output_shape(in), second_layout())};
 }
 
 void DequantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others,
                           float* out) const {
-  if (adds_ && others.second == nullptr) throw std::invalid_argument("dequantized conv: nothing to add is given");
+  if (added_ && others.second == nullptr) throw std::invalid_argument("dequantized conv: nothing to add is given");
   DynamicScale found{.scale = 1, .zero_point = input_zero_point_.value_or(0)};
   if (!input_zero_point_) {
     found = read_dynamic_scale(in);
@@ -134,42 +144,77 @@ void DequantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in,
   }
   const Shape out_shape = output_shape(shape);
   if (output_layout_ == Layout::nchw_n16 && out != others.second) clear_idle_lanes(out_shape, out);
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(in);
   const auto zero_point = static_cast<std::uint8_t>(found.zero_point);
-  product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), zero_point, [&](const QuadSums& sums) {
+  const FloatRows results(out_shape, output_layout_, out);
+  const FloatRows added(out_shape, second_layout(), others.second);
+  const auto store = [&](const QuadSums& sums) {
     alignas(64) float values[QuadProduct::kMostRows * kQuadBlock];
-    alignas(64) float added[QuadProduct::kMostRows * kQuadBlock];
-    PlainPositions positions(out_shape, output_layout_);
-    const PlainBlock block = positions.block(sums.block);
-    const std::ptrdiff_t first = sums.first_row * block.channel_stride;
-    const bool in_place = block.contiguous && block.count == kQuadBlock;
-    const float* const other = adds_ ? others.second + first : nullptr;
-    if (adds_ && !in_place) {
-      for (std::int64_t row = 0; row < sums.rows; ++row) {
-        for (std::int64_t lane = 0; lane < kQuadBlock; ++lane) {
-          const bool exists = lane < block.count;
-          added[row * kQuadBlock + lane] = exists ? other[row * block.channel_stride + block.lanes[lane]] : 0;
-        }
-      }
+    alignas(64) float copied[QuadProduct::kMostRows * kQuadBlock];
+    FloatRows::Block to = results.block(sums);
+    FloatRows::Block other{};
+    if (added_) {
+      other = added.block(sums);
+      if (!other.whole) other = other.copied(sums.rows, copied);
     }
+    float* const target = to.whole ? to.first : values;
+    const std::ptrdiff_t stride = to.whole ? to.stride : kQuadBlock;
     product_.kernels().dequantize({.sums = sums.sums,
                                    .rows = sums.rows,
                                    .multipliers = multipliers_.data() + sums.first_row,
                                    .common = found.scale,
                                    .bias = bias_.empty() ? nullptr : bias_.data() + sums.first_row,
-                                   .other = !adds_     ? nullptr
-                                            : in_place ? other + block.lanes[0]
-                                                       : added,
+                                   .other = other.first,
+                                   .other_stride = other.stride,
                                    .low = low_,
                                    .high = high_,
-                                   .out = in_place ? out + first + block.lanes[0] : values,
-                                   .stride = in_place ? block.channel_stride : kQuadBlock});
-    if (in_place) return;
-    for (std::int64_t row = 0; row < sums.rows; ++row) {
-      const float* const from = values + row * kQuadBlock;
-      float* const to = out + first + row * block.channel_stride;
-      for (std::int64_t lane = 0; lane < block.count; ++lane) to[block.lanes[lane]] = from[lane];
-    }
-  });
+                                   .out = target,
+                                   .stride = stride});
+    if (!to.whole) to.fill(sums.rows, values);
+    if (quantization_) quantize(sums, out_shape, target, reinterpret_cast<std::uint8_t*>(out));
+  };
+  if (!makes_all_in_code()) return product_.run(pool, shape, bytes, zero_point, store);
+  auto* const quads_of = reinterpret_cast<std::byte*>(out);
+  const QuadOutput quads{
+      .multipliers = multipliers_.data(),
+      .divisor = quantization_ ? quantization_->scale : 1,
+      .zero_point = quantization_ ? quantization_->zero_point : 0,
+      .other = nullptr,
+      .rests = nullptr,
+      .own_factor = 0,
+      .other_factor = 0,
+      .shift = 0,
+      .low = 0,
+      .high = 255,
+      .out = quads_of,
+      .block_bytes = block_bytes(out_shape),
+      .floats = {
+          .out = reinterpret_cast<std::byte*>(floats_beside(out_shape, out)),
+          .residual = added_ ? reinterpret_cast<const std::byte*>(floats_beside(out_shape, others.second)) : nullptr,
+          .low = low_,
+          .high = high_,
+          .makes_bytes = quantization_.has_value()}};
+  product_.run(pool, shape, bytes, zero_point, store, &quads);
+}
+
+bool DequantizedConv::makes_all_in_code() const {
+  if (output_layout_ != Layout::float_quads || (added_ && *added_ != Layout::float_quads)) return false;
+  return input_zero_point_ && bias_.empty() && (!quantization_ || divides_in_code(quantization_->scale));
+}
+
+void DequantizedConv::quantize(const QuadSums& sums, const Shape& shape, const float* floats, std::uint8_t* out) const {
+  constexpr std::int64_t kPlaces[kQuadBlock] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  product_.kernels().quantize({.in = floats,
+                               .first = {.lanes = kPlaces,
+                                         .count = kQuadBlock,
+                                         .contiguous = true,
+                                         .channel_stride = kQuadBlock,
+                                         .channels = sums.rows},
+                               .blocks = 1,
+                               .scale = quantization_->scale,
+                               .zero_point = static_cast<float>(quantization_->zero_point),
+                               .out = out + sums.block * block_bytes(shape) + sums.first_row / kQuad * kBlockBytes,
+                               .out_step = 0});
 }
 
 }  // namespace sift::cpu

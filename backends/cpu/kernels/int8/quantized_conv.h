@@ -49,17 +49,21 @@ class QuantizedConv final : public Op {
   bool fits_code_;
 };
 
-// multiplier sum + bias, clamped: ConvInteger and MatMulInteger with what scales their result; with `adds`, a second
-// operand is added before. Without an input zero point the input is in dynamic_quads, and its scale, which multiplies
-// every multiplier, and zero point are there.
+// multiplier sum + bias, clamped: ConvInteger and MatMulInteger with what scales their result. With a layout `added`, a
+// second operand is added before: in the layout of the output, in float_quads, or in nchw where the output is in
+// float_quads. Output in float_quads has quads as well if there is a quantization, as QuantizeLinear makes them of the
+// floats. Without an input zero point the input is in dynamic_quads, and its scale, which multiplies every multiplier,
+// and zero point are there.
 class DequantizedConv final : public Op {
  public:
   DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,
-                  std::optional<std::uint8_t> input_zero_point, bool adds, float low, float high, Layout output_layout);
+                  std::optional<std::uint8_t> input_zero_point, std::optional<Layout> added, float low, float high,
+                  Layout output_layout, std::optional<Quantization> quantization = std::nullopt);
 
   Shape output_shape(const Shape& in) const override { return product_.output_shape(in); }
   Layout input_layout() const override { return input_zero_point_ ? Layout::quads : Layout::dynamic_quads; }
   Layout output_layout() const override { return output_layout_; }
+  Layout second_layout() const override { return added_.value_or(output_layout_); }
   std::int64_t weight_bytes() const override { return product_.bytes(); }
   OtherSizes other_sizes(const Shape& in) const override;
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
@@ -67,14 +71,20 @@ class DequantizedConv final : public Op {
   const QuadProduct& product() const { return product_; }
 
  private:
+  // Whether generated code stores floats and bytes.
+  bool makes_all_in_code() const;
+  // Bytes of the floats of some rows at one block, [rows][16], into the quads of a tensor of this shape.
+  void quantize(const QuadSums& sums, const Shape& shape, const float* floats, std::uint8_t* out) const;
+
   QuadProduct product_;
   std::vector<float> multipliers_;
   std::vector<float> bias_;
   std::optional<std::uint8_t> input_zero_point_;
-  bool adds_;
+  std::optional<Layout> added_;
   float low_;
   float high_;
   Layout output_layout_;
+  std::optional<Quantization> quantization_;
 };
 
 }  // namespace sift::cpu

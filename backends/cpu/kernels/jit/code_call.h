@@ -29,6 +29,9 @@ static_assert(kCodeRows + kOperandRegisters <= HostEmitter::kVectorRegisters);
 // Adding this to a float of up to 22 bits, and taking it off again, rounds as an instruction does: half to even.
 inline constexpr float kRounding = 0x1.8p23F;
 
+// A magnitude beyond all bytes' that words of 16 bits hold.
+inline constexpr float kMostQuotient = 1024;
+
 // What making bytes of sums takes, as the pieces read it.
 struct QuadBytes {
   QuadBytes() = default;
@@ -41,6 +44,8 @@ struct QuadBytes {
         shift(output.shift),
         reciprocal(1 / output.divisor),
         minus_divisor(-output.divisor),
+        least_value(-kMostQuotient * output.divisor),
+        most_value(kMostQuotient * output.divisor),
         zero_words(output.zero_point * 0x00010001) {
     for (int i = 0; i < kBlockBytes; ++i) places[i] = static_cast<std::uint8_t>(i % 4 * 4 + i / 4 % 4);
     std::memset(low, output.low, sizeof(low));
@@ -60,6 +65,8 @@ struct QuadBytes {
   float shift = 0;
   float reciprocal = 0;  // of the divisor
   float minus_divisor = 0;
+  float least_value = 0;  // of floats of any magnitude, before they are divided
+  float most_value = 0;
   std::int32_t zero_words = 0;
   std::int32_t one_byte = 0xff;
 };
@@ -78,12 +85,13 @@ struct CodeCall {
   std::ptrdiff_t start_step;
   const void* finish_place;  // the last row's sums, or its output
   std::ptrdiff_t finish_step;
-  const void* residual;  // as its output
+  const void* residual;  // as its output; of quads, that of the first row
   const std::byte* code_ahead;
   const std::byte* weights_ahead;
   float low;
   float high;
   const float* multipliers;  // those of the group
+  const void* floats_place;  // the first row's floats, if such are stored
   QuadBytes quads;
 };
 

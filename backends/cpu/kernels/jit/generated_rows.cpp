@@ -1,6 +1,7 @@
 #include "jit/generated_rows.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "base/microarchitecture.h"
@@ -20,12 +21,13 @@ void prefetch_output(const DirectOutput& direct, std::int64_t first, std::int64_
   }
 }
 
-// Prefetches what sums are stored over as bytes, and what is added to them. Those of a group of rows are a few lines of
-// each block, far from those of the next block, which processors do not foresee.
+// Prefetches what sums are stored over as bytes or as floats beside them, and what is added to them. Those of a group
+// of rows are a few lines of each block, far from those of the next block, which processors do not foresee.
 class QuadsAhead {
  public:
   QuadsAhead(const QuadOutput& quads, std::int64_t first_row, std::int64_t group_rows, std::int64_t blocks)
       : quads_(quads),
+        stores_bytes_(quads.floats.out == nullptr || quads.floats.makes_bytes),
         row_(first_row),
         end_row_(quads.block_bytes / kBlockBytes * 4),
         group_rows_(group_rows),
@@ -42,9 +44,15 @@ class QuadsAhead {
     if (row_ >= end_row_) return;
     const std::int64_t rows = std::min(end_row_ - row_, group_rows_);
     const std::ptrdiff_t at = block_ * quads_.block_bytes + row_ / 4 * kBlockBytes;
+    const FloatOutput& floats = quads_.floats;
     for (std::int64_t line = 0; line < rows / 4; ++line) {
       if (quads_.other != nullptr) __builtin_prefetch(quads_.other + at + line * kLineBytes, 0);
-      __builtin_prefetch(quads_.out + at + line * kLineBytes, 1);
+      if (stores_bytes_) __builtin_prefetch(quads_.out + at + line * kLineBytes, 1);
+    }
+    for (std::int64_t line = 0; line < rows && floats.out != nullptr; ++line) {
+      const std::ptrdiff_t place = at * 4 + line * kLineBytes;
+      if (floats.residual != nullptr) __builtin_prefetch(floats.residual + place, 0);
+      if (floats.residual != floats.out) __builtin_prefetch(floats.out + place, 1);
     }
     if (++block_ == blocks_) row_ += group_rows_, block_ = 0;
   }
@@ -53,6 +61,7 @@ class QuadsAhead {
   static constexpr std::int64_t kAhead = 2;  // blocks
 
   const QuadOutput& quads_;
+  bool stores_bytes_;
   std::int64_t row_;
   std::int64_t end_row_;
   std::int64_t group_rows_;
@@ -119,6 +128,16 @@ QuadsAdded added_of(const QuadOutput& quads) {
   return quads.other != nullptr ? QuadsAdded::bytes : QuadsAdded::nothing;
 }
 
+const SharedCode::Finish& finish_of(const SharedCode& shared, const QuadOutput& quads) {
+  const FloatOutput& floats = quads.floats;
+  if (floats.out != nullptr) {
+    const bool only_low =
+        floats.high == std::numeric_limits<float>::infinity() && floats.low >= -kMostQuotient * quads.divisor;
+    return shared.to_float_quads(floats.residual != nullptr, floats.makes_bytes, only_low);
+  }
+  return shared.to_quads(added_of(quads), quads.divisor != 1);
+}
+
 }  // namespace
 
 void prepare_generated() { shared_code(); }
@@ -135,10 +154,15 @@ void rows_generated(const RowsArgs& args) {
   call.taps = args.taps;
   call.low = direct.low;
   call.high = direct.high;
+  const FloatOutput floats = args.quads != nullptr ? args.quads->floats : FloatOutput{};
   std::optional<QuadsAhead> quads_ahead;
   if (args.quads != nullptr) {
     call.quads = QuadBytes(*args.quads);
     quads_ahead.emplace(*args.quads, args.row_begin, args.group_rows, blocks);
+  }
+  if (floats.out != nullptr) {
+    call.low = floats.low;
+    call.high = floats.high;
   }
   const std::uintptr_t first_block =
       reinterpret_cast<std::uintptr_t>(args.panel) - static_cast<std::uintptr_t>(args.first_channel) * kBlockBytes;
@@ -160,7 +184,7 @@ void rows_generated(const RowsArgs& args) {
       const bool is_direct = direct.out != nullptr && is_last;
       const bool to_quads = args.quads != nullptr && is_last && rows % 4 == 0;
       const SharedCode::Finish& finish = is_direct  ? shared.to_output(direct.non_temporal, direct.residual != nullptr)
-                                         : to_quads ? shared.to_quads(added_of(*args.quads), args.quads->divisor != 1)
+                                         : to_quads ? finish_of(shared, *args.quads)
                                                     : shared.to_sums();
       if (to_quads) call.multipliers = args.quads->multipliers + row;
       if (to_quads && args.quads->rests != nullptr) call.residual = args.quads->rests + row;
@@ -183,7 +207,13 @@ void rows_generated(const RowsArgs& args) {
       PartAhead code_ahead(next->body, next_end->body, code_lines, blocks);
       PartAhead weights_ahead(next->weights, next_end->weights, weight_lines, blocks);
       const std::int64_t lines_ahead = ceil_div(args.ahead_lines, blocks * parts.count());
+      const auto floats_of = [&](std::int64_t block) {
+        return block * args.quads->block_bytes * kWeightBytes + row * kBlockBytes;
+      };
+      const bool to_floats = to_quads && floats.out != nullptr;
       if (is_direct) prefetch_output(direct, first, rows, output_of(0));
+      const auto quads_of = [&](std::int64_t block) { return block * args.quads->block_bytes + row / 4 * kBlockBytes; };
+      const bool adds_bytes = to_quads && args.quads->other != nullptr;
       for (std::int64_t block = 0; block < blocks; ++block) {
         float* const sums = group_sums + block * args.group_rows * kLanes;
         call.block = first_block + static_cast<std::uintptr_t>(block / args.tile_columns * args.pitch +
@@ -197,10 +227,13 @@ void rows_generated(const RowsArgs& args) {
           if (block + 1 < blocks) prefetch_output(direct, first, rows, output_of(block + 1));
         }
         if (to_quads) {
-          const std::ptrdiff_t at = block * args.quads->block_bytes + row / 4 * kBlockBytes;
-          call.finish_place = args.quads->out + at;
-          if (args.quads->other != nullptr) call.residual = args.quads->other + at;
+          call.finish_place = args.quads->out + quads_of(block);
           quads_ahead->step();
+        }
+        if (adds_bytes) call.residual = args.quads->other + quads_of(block);
+        if (to_floats) {
+          call.floats_place = floats.out + floats_of(block);
+          if (floats.residual != nullptr) call.residual = floats.residual + floats_of(block);
         }
         call.code_ahead = code_ahead.next();
         call.weights_ahead = weights_ahead.next();

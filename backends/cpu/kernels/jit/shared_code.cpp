@@ -1,11 +1,13 @@
 #include "jit/shared_code.h"
 
+#include <optional>
+
 namespace sift::cpu {
 namespace {
 
 using Finish = SharedCode::Finish;
 
-constexpr std::size_t kBytes = 64 << 10;
+constexpr std::size_t kBytes = 96 << 10;
 constexpr VectorRegister kLow = kFirstOperand;
 constexpr VectorRegister kHigh = kFirstOperand + 1;
 
@@ -27,6 +29,68 @@ Finish write_finish(HostEmitter& code, auto row_code) {
   return write_finish(code, row_code, [] {});
 }
 
+Address of_quads(std::size_t offset) { return field(offsetof(CodeCall, quads) + offset); }
+
+// A quotient by the divisor; `scratch` is overwritten. A product with the reciprocal, and what it leaves over, which
+// corrects it (int8/exact_quotients.h).
+void divide(HostEmitter& code, VectorRegister value, VectorRegister scratch) {
+  code.multiply(scratch, value, of_quads(offsetof(QuadBytes, reciprocal)));
+  code.multiply_add(value, scratch, of_quads(offsetof(QuadBytes, minus_divisor)));
+  code.multiply_then_add(value, scratch, of_quads(offsetof(QuadBytes, reciprocal)));
+}
+
+// Words of four rows as the bytes of a quad, in the first of them; `zero` is added to words of 16 bits. Packing
+// saturates, so that nothing has to be compared before.
+void pack_quad(HostEmitter& code, VectorRegister row, std::optional<VectorRegister> zero) {
+  for (const VectorRegister pair : {row, row + 2}) {
+    code.pack_words(pair, pair, pair + 1);
+    if (zero) code.add_words(pair, pair, *zero);
+  }
+  code.pack_bytes(row, row, row + 2);
+}
+
+// Floats of four rows, and the bytes of a quad that they become, from the last four to the first. `only_low`: there is
+// no upper bound, and the lower one is not below the least value.
+Finish write_float_quads(HostEmitter& code, bool adds, bool makes_bytes, bool only_low) {
+  constexpr VectorRegister kPlaces = kFirstOperand;
+  constexpr VectorRegister kZero = kFirstOperand + 1;
+  constexpr VectorRegister kScratch = kFirstOperand + 2;
+  constexpr auto kMultipliers = Pointer::operands;
+  constexpr auto kFloats = Pointer::step;
+  Finish finish{.begin = code.at(), .rows = {}};
+  code.load(kMultipliers, field(offsetof(CodeCall, multipliers)));
+  code.load(kFloats, field(offsetof(CodeCall, floats_place)));
+  if (adds) code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
+  if (makes_bytes) {
+    code.load(Pointer::place, field(offsetof(CodeCall, finish_place)));
+    code.load(kPlaces, of_quads(offsetof(QuadBytes, places)));
+    code.broadcast(kZero, of_quads(offsetof(QuadBytes, zero_words)));
+  }
+  code.jump(field(offsetof(CodeCall, finish_rows)));
+  for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
+    finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
+    for (VectorRegister sums = row; sums < row + 4; ++sums) {
+      code.to_floats(sums, sums);
+      code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
+      if (adds) code.add(sums, sums, {Pointer::residual, sums * kBlockBytes});
+      code.max(sums, sums, field(offsetof(CodeCall, low)));
+      if (!only_low) code.min(sums, sums, field(offsetof(CodeCall, high)));
+      code.store_aligned({kFloats, sums * kBlockBytes}, sums);
+      if (!makes_bytes) continue;
+      if (!only_low) code.max(sums, sums, of_quads(offsetof(QuadBytes, least_value)));
+      code.min(sums, sums, of_quads(offsetof(QuadBytes, most_value)));
+      divide(code, sums, kScratch);
+      code.to_ints(sums, sums);
+    }
+    if (!makes_bytes) continue;
+    pack_quad(code, row, kZero);
+    code.shuffle_bytes(row, row, kPlaces);
+    code.store_aligned({Pointer::place, row / 4 * kBlockBytes}, row);
+  }
+  code.finish();
+  return finish;
+}
+
 // Four rows become the bytes of a quad, from the last four to the first.
 Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
   const bool adds = added != QuadsAdded::nothing;
@@ -36,7 +100,6 @@ Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
   constexpr VectorRegister kOther = kFirstOperand + 2;
   constexpr VectorRegister kAdded = kFirstOperand + 3;
   constexpr auto kMultipliers = Pointer::operands;
-  const auto of_quads = [](std::size_t offset) { return field(offsetof(CodeCall, quads) + offset); };
   Finish finish{.begin = code.at(), .rows = {}};
   code.load(Pointer::place, field(offsetof(CodeCall, finish_place)));
   code.load(kMultipliers, field(offsetof(CodeCall, multipliers)));
@@ -52,12 +115,7 @@ Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
       const VectorRegister sums = row + k;
       code.to_floats(sums, sums);
       code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
-      if (divides) {
-        // A product with the reciprocal, and what it leaves over, which corrects it (int8/exact_quotients.h).
-        code.multiply(kAdded, sums, of_quads(offsetof(QuadBytes, reciprocal)));
-        code.multiply_add(sums, kAdded, of_quads(offsetof(QuadBytes, minus_divisor)));
-        code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadBytes, reciprocal)));
-      }
+      if (divides) divide(code, sums, kAdded);
       if (adds) {
         code.max(sums, sums, of_quads(offsetof(QuadBytes, own_low)));
         code.min(sums, sums, of_quads(offsetof(QuadBytes, own_high)));
@@ -76,12 +134,7 @@ Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
       }
       code.to_ints(sums, sums);
     }
-    // Packing saturates, so that nothing has to be compared before.
-    for (const VectorRegister pair : {row, row + 2}) {
-      code.pack_words(pair, pair, pair + 1);
-      if (!adds) code.add_words(pair, pair, kZero);
-    }
-    code.pack_bytes(row, row, row + 2);
+    pack_quad(code, row, adds ? std::nullopt : std::optional(kZero));
     code.max_bytes(row, row, of_quads(offsetof(QuadBytes, low)));
     code.min_bytes(row, row, of_quads(offsetof(QuadBytes, high)));
     code.shuffle_bytes(row, row, kPlaces);
@@ -149,6 +202,13 @@ SharedCode::SharedCode() : memory_(kBytes) {
   for (const QuadsAdded added : {QuadsAdded::nothing, QuadsAdded::bytes, QuadsAdded::numbers}) {
     for (const bool divides : {false, true}) {
       to_quads_[static_cast<std::size_t>(added)][divides] = write_quads(code, added, divides);
+    }
+  }
+  for (const bool adds : {false, true}) {
+    for (const bool makes_bytes : {false, true}) {
+      for (const bool only_low : {false, true}) {
+        to_float_quads_[adds][makes_bytes][only_low] = write_float_quads(code, adds, makes_bytes, only_low);
+      }
     }
   }
   memory_.seal(static_cast<std::size_t>(code.at() - memory_.begin()));

@@ -33,6 +33,9 @@ class SharedCode {
   const Finish& to_sums() const { return to_sums_; }
   const Finish& to_output(bool non_temporal, bool adds) const { return to_output_[non_temporal][adds]; }
   // For rows that are a multiple of 4.
+  const Finish& to_float_quads(bool adds, bool makes_bytes, bool only_low) const {
+    return to_float_quads_[adds][makes_bytes][only_low];
+  }
   const Finish& to_quads(QuadsAdded added, bool divides) const {
     return to_quads_[static_cast<std::size_t>(added)][divides];
   }
@@ -45,6 +48,7 @@ class SharedCode {
   Finish to_sums_{};
   Finish to_output_[2][2]{};
   Finish to_quads_[3][2]{};
+  Finish to_float_quads_[2][2][2]{};
 };
 
 // That of the process, written when it is first asked for. Throws CodeMemoryError.

@@ -42,6 +42,7 @@ class ByteCalls:
         calls: to which they are added.
         isa: instruction set.
         stored: tensors of bytes or quads, by value.
+        float_quads: floats with bytes beside, by value.
         floats: values that have been moved as floats of the same numbers.
         signed: values from outside that are int8.
     """
@@ -49,6 +50,7 @@ class ByteCalls:
     calls: Calls
     isa: str
     stored: dict[str, Stored] = field(default_factory=dict)
+    float_quads: dict[str, Stored] = field(default_factory=dict)
     floats: dict[str, PlacedView] = field(default_factory=dict)
     signed: set[str] = field(default_factory=set)
     _copies: dict[tuple[str, Shape, Layout], Stored] = field(default_factory=dict)

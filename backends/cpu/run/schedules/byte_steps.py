@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from msgspec.structs import replace as replaced
+
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.float_quads import added_layout
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.cpu.run.schedules.byte_calls import is_on_quads, position_copy, positions_read
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, kernel_shape, operand_key
@@ -27,6 +30,10 @@ def compute_bytes(values: Values, index: int, step: Step) -> None:
     shape = kernel_shape(dims, step.result_view)
     key = f"{step.output}:quads"
     layout: Layout = "quads"
+    if not step.dtype.is_bytes and step.inputs[0] in values.bytes.float_quads:
+        # What makes the floats has made the bytes.
+        values.bytes.stored[step.output] = replaced(values.bytes.float_quads[step.inputs[0]], layout="quads")
+        return
     if not step.dtype.is_bytes:
         view = values.view(step, 0)
         read = kernel_shape(view.dims, step.view)
@@ -38,16 +45,29 @@ def compute_bytes(values: Values, index: int, step: Step) -> None:
         if not step.result_dtype.is_bytes:
             in_planes = step.output in values.direct or _has_pixels(shape)
             layout = "planes" if in_planes else values.layout_of(shape)
+            if step.output in values.region.float_quads:
+                layout = "float_quads"
             key = values.result_key(step.output, layout)
         if is_added:
-            floats = replace(step, dtype=DType.FLOAT32)
-            operands.append(values.operand(floats, 1, values.view(step, 1), step.result_view, layout))
+            operands.append(_added(values, step, layout))
     made = values.compute(index, step, values.op_of(index, layout), operands, (key, layout))
     values.check_result(step, made)
     if step.result_dtype.is_bytes:
         values.bytes.stored[step.output] = Stored(made.key, made.shape, "quads")
+    elif layout == "float_quads":
+        values.bytes.float_quads[step.output] = made
     else:
         values.views[step.output] = PlacedView.of(made, dims)
+
+
+def _added(values: Values, step: Step, layout: Layout) -> Stored:
+    """The floats that a layer whose result is in ``layout`` adds, see :func:`added_layout`."""
+    found = values.bytes.float_quads.get(step.inputs[1])
+    if found is not None:
+        return found
+    floats = replace(step, dtype=DType.FLOAT32)
+    own = added_layout(is_beside_bytes=False, result=layout)
+    return values.operand(floats, 1, values.view(step, 1), step.result_view, own)
 
 
 def _has_pixels(shape: Shape) -> bool:

@@ -61,6 +61,8 @@ def bytes_of(shape: Shape, layout: Layout, dtype: DType) -> int:
         case "integers":
             return DType.INT64.itemsize * n * c * h * w
     quads = _whole(n * h * w, LANES) * _whole(c, QUAD)
+    if layout == "float_quads":
+        return (DType.UINT8.itemsize + DType.FLOAT32.itemsize) * quads
     return quads + (_DYNAMIC_BYTES if layout == "dynamic_quads" else 0)
 
 

@@ -45,8 +45,9 @@ class HostileInt8(Sources):
                 bias,
                 multipliers,
                 input_zero_point=zero,
-                adds=self.rng.random() < 0.3,
-                layout=self.layout(),
+                added=self.rng.choice((None, None, "planes", "float_quads")),
+                quantization=self.rng.choice((None, None, self.quantization())),
+                layout=self.rng.choice((self.layout(), "float_quads")),
                 **options,
             )
             return op, channels * groups
@@ -96,6 +97,6 @@ class HostileInt8(Sources):
         out_shape = op.output_shape(shape)
         if work(shape) > MOST_WORK or work(out_shape) > MOST_WORK:
             return
-        second = self.floats(count_of(out_shape, op.output_layout)) if self.rng.random() < 0.5 else None
+        second = self.floats(count_of(out_shape, op.second_layout)) if self.rng.random() < 0.5 else None
         source, out = self.floats(count_of(shape, op.input_layout)), self.floats(count_of(out_shape, op.output_layout))
         op.run(self.rng.choice(self.pools), shape, source, out, second)

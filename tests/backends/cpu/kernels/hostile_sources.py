@@ -111,6 +111,7 @@ def count_of(shape: tuple[int, ...], layout: str) -> int:
             return (n * c * h * w + 3) // 4
         case "integers":
             return 2 * n * c * h * w
-        case "quads" | "dynamic_quads":
-            return (n * h * w + 15) // 16 * 16 * ((c + 3) // 4) + 16 * (layout == "dynamic_quads")
+        case "quads" | "dynamic_quads" | "float_quads":
+            quads = (n * h * w + 15) // 16 * 16 * ((c + 3) // 4)
+            return quads * (5 if layout == "float_quads" else 1) + 16 * (layout == "dynamic_quads")
     return n * c * h * w

@@ -112,7 +112,7 @@ void test_convolution(Random& random, ThreadPool& pool, const Int8Kernels& kerne
   const QuantizedConv conv(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, 1, layer.zero_point,
                            99, {.low = 20, .high = 250}, std::nullopt);
   const DequantizedConv floats(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, {},
-                               layer.zero_point, false, -1e9F, 1e9F, Layout::nchw);
+                               layer.zero_point, std::nullopt, -1e9F, 1e9F, Layout::nchw);
   const Shape out = conv.output_shape(shape);
   if (element_count(out, Layout::quads) == 0) return;
   Tensor in = random_quads(random, shape);

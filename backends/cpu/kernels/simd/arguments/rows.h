@@ -43,6 +43,15 @@ struct DirectOutput {
   bool non_temporal;  // stores; all places are aligned then
 };
 
+// Floats that are stored beside the bytes that they become: clamp(sum multiplier + residual), [blocks][rows][16].
+struct FloatOutput {
+  std::byte* out = nullptr;             // of the first block and row; null: none are stored
+  const std::byte* residual = nullptr;  // as `out`, and may be that; null: none
+  float low = 0;
+  float high = 0;
+  bool makes_bytes = false;  // quotients of the floats by the divisor, of any magnitude
+};
+
 // Where sums of integers go that become bytes: [blocks][quads of rows][16][4], each as in simd/int8/requantize.h.
 // Quotients of sums times multipliers by the divisor, and numbers of the addition, are below 2^31.
 struct QuadOutput {
@@ -60,6 +69,7 @@ struct QuadOutput {
   std::uint8_t high;
   std::byte* out;              // of the first block and row
   std::ptrdiff_t block_bytes;  // from one block to the next
+  FloatOutput floats = {};     // then nothing is added to bytes, and their bounds are 0 and 255
 };
 
 // Rows [row_begin, row_end) of one slice of the weights times a panel: acc[row - row_begin] += or = bias + ...

@@ -58,18 +58,19 @@ struct RequantizeArgs {
   std::uint8_t* out;             // quads of 64 bytes; bytes of rows past the last are zero
 };
 
-// Rows of one block: out = clamp(sum multiplier + bias + other).
+// Rows of one block: out = clamp(sum multiplier + bias + other), [rows][16] as `other`.
 struct DequantizeArgs {
   const std::int32_t* sums;
   std::int64_t rows;
   const float* multipliers;
-  float common;        // multiplies every multiplier first
-  const float* bias;   // null: none
-  const float* other;  // null: none; else as `out`, and may be that
+  float common;                 // multiplies every multiplier first
+  const float* bias;            // null: none
+  const float* other;           // null: none; may be `out`
+  std::ptrdiff_t other_stride;  // from one row to the next
   float low;
   float high;
-  float* out;             // [rows][16]
-  std::ptrdiff_t stride;  // from one row to the next
+  float* out;
+  std::ptrdiff_t stride;
 };
 
 // The operands of all taps of one block of output positions: [taps][quads][16][4].

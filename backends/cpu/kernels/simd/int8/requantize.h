@@ -91,7 +91,10 @@ inline void dequantize_rows(const DequantizeArgs args) {  // NOLINT
       const std::ptrdiff_t at = row * args.stride + v * kWordLanes;
       Floats value = to_floats(reinterpret_cast<Ints>(load_words(from))) * multiplier;
       if (args.bias != nullptr) value += bias;
-      if (args.other != nullptr) value += *reinterpret_cast<const UnalignedFloats*>(args.other + at);
+      if (args.other != nullptr) {
+        const std::ptrdiff_t place = row * args.other_stride + v * kWordLanes;
+        value += *reinterpret_cast<const UnalignedFloats*>(args.other + place);
+      }
       *reinterpret_cast<UnalignedFloats*>(args.out + at) = clamp(value, splat(args.low), splat(args.high));
     }
   }

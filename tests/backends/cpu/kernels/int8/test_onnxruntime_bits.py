@@ -238,8 +238,8 @@ def test_integer_convolution(pool: _kernels.ThreadPool, isa: str, layout: str) -
     np.testing.assert_array_equal(y, expected.clip(0))
     other = rng.standard_normal(shape).astype(np.float32) * 1000
     adding = _kernels.DequantizedConv(
-        _kernels.QuadWeights(weights), np.arange(30, dtype=np.int32), scales, input_zero_point=31, adds=True, low=0.0,
-        pads=(1, 1, 1, 1), layout=layout, isa=isa,
+        _kernels.QuadWeights(weights), np.arange(30, dtype=np.int32), scales, input_zero_point=31, added=layout,
+        low=0.0, pads=(1, 1, 1, 1), layout=layout, isa=isa,
     )  # fmt: skip
     adding.run(pool, x.shape, to_quads(x), out, lanes_of(other) if layout == "images16" else other)
     y = images_of(out, shape, idle_is_zero=True) if layout == "images16" else out.reshape(shape)

@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quad_reference import ISAS, as_images, integer_conv, requantize, run_quads
+from quad_reference import FORMS, as_images, integer_conv, requantize, run_quads
 
 from sift_onnx.backends.cpu import _kernels
-
-FORMS = [(isa, "lists") for isa in ISAS]
-if ISAS[0] == "avx512_vnni" and _kernels.may_execute_code():
-    FORMS.append((ISAS[0], "generated"))
 
 
 @pytest.fixture(scope="module")
