@@ -159,7 +159,8 @@ class Decoder:
                 chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
             del logits
             row = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
-            has_ended |= [token in ends for token in chosen.tolist()]
+            if ends:
+                has_ended |= [token in ends for token in chosen.tolist()]
             yield row if is_batch else row[0]
             if has_ended.all():
                 return

@@ -49,7 +49,8 @@ class CacheRooms:
         self.presents = dict(presents)
         self._arrays = dict(arrays)
         self._by_present = {presents[past]: array for past, array in arrays.items()}
-        self._rooms: dict[tuple[str, str], _kernels.CacheRoom] = {}
+        # By the identity of a region's caches.
+        self._rooms: dict[int, tuple[tuple[CacheNames, ...], tuple[_kernels.CacheRoom | None, ...]]] = {}
         # What axes of caches are called: those that stay as they are, and those of past tokens.
         self._sizes: dict[str, int] = {}
         self._lengths: set[str] = set()
@@ -69,13 +70,18 @@ class CacheRooms:
         """What the names of sizes of caches stand for, with ``past`` tokens."""
         return {**self._sizes, **dict.fromkeys(self._lengths, past)}
 
-    def room(self, names: CacheNames) -> _kernels.CacheRoom | None:
-        """The memory of a layer; None where its cache is not among these."""
-        key = (names.past_keys, names.past_values)
-        found = self._rooms.get(key)
-        if found is None and names.past_keys in self._arrays:
-            found = self._rooms[key] = _kernels.CacheRoom(*(self._arrays[name] for name in key))
-        return found
+    def rooms_of(self, caches: tuple[CacheNames, ...]) -> tuple[_kernels.CacheRoom | None, ...]:
+        """The memory of each layer; None where its cache is not among these."""
+        found = self._rooms.get(id(caches))
+        if found is None:
+            # The tuple is kept as well: its identity stays.
+            found = self._rooms[id(caches)] = caches, tuple(map(self._room, caches))
+        return found[1]
+
+    def _room(self, names: CacheNames) -> _kernels.CacheRoom | None:
+        if names.past_keys not in self._arrays:
+            return None
+        return _kernels.CacheRoom(self._arrays[names.past_keys], self._arrays[names.past_values])
 
     def past(self, tokens: int, names: Iterable[str] | None = None) -> dict[str, Array]:
         """Caches of the first ``tokens`` tokens, by the names of inputs: of all, or of those among ``names``."""

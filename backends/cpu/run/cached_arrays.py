@@ -21,7 +21,7 @@ from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart, Tab
 from sift_onnx.backends.lowering.weights import Floats
 from sift_onnx.errors import UsageError
 
-__all__ = ["CacheArrays", "CacheInRoom", "SharedArrays", "cache_arrays", "cache_of_step", "look_ups", "prepared_rows"]
+__all__ = ["CacheArrays", "CacheInRoom", "SharedArrays", "cache_arrays", "caches_of_step", "look_ups", "prepared_rows"]
 
 Array = npt.NDArray[Any]
 # Past keys and values, those after the run, the tokens of each sequence's past and those that count, the mask.
@@ -73,7 +73,7 @@ def prepared_rows(
             if lowest < 0 or highest >= len(table):
                 beyond = lowest if lowest < 0 else highest
                 raise UsageError(f"{one.inputs[0]!r} asks for position {beyond}; the model has {len(table)}")
-            found[output] = table[index]
+            found[output] = table.take(index, 0)
     return found
 
 
@@ -137,15 +137,26 @@ def cache_arrays(
     return _rows(past_keys), _rows(past_values), made[0], made[1], past_of, ends_of, mask
 
 
-def cache_of_step(
-    names: CacheNames, values: Mapping[str, Array], scores: tuple[int, int, int], step: CacheStep, shared: SharedArrays
-) -> CacheArrays | CacheInRoom:
-    """As :func:`cache_arrays`, of a step in rooms; what it only reads is among ``values``."""
-    room = step.rooms.room(names)
-    if room is None:
-        return cache_arrays(names, values, scores, _nothing_new, {}, shared)
-    total, past_of, ends_of = shared.lengths(names, values, step.past, scores[2])
-    return room, step.past, total, past_of, ends_of, _fitting_mask(names, values, scores, step.past, total, shared)
+def caches_of_step(
+    caches: tuple[CacheNames, ...],
+    values: Mapping[str, Array],
+    scores: Sequence[tuple[int, int, int]],
+    step: CacheStep,
+    shared: SharedArrays,
+) -> list[CacheArrays | CacheInRoom]:
+    """As :func:`cache_arrays`, of all caches of a step in rooms; what is only read is among ``values``."""
+    found: list[CacheArrays | CacheInRoom] = []
+    last: tuple[object, ...] = ()
+    for names, own, room in zip(caches, scores, step.rooms.rooms_of(caches), strict=True):
+        if room is None:
+            found.append(cache_arrays(names, values, own, _nothing_new, {}, shared))
+            continue
+        if (names.places, own) != last:
+            last = names.places, own
+            total, past_of, ends_of = shared.lengths(names, values, step.past, own[2])
+            mask = _fitting_mask(names, values, own, step.past, total, shared)
+        found.append((room, step.past, total, past_of, ends_of, mask))
+    return found
 
 
 def _nothing_new(sizes: tuple[int, ...]) -> Array:

@@ -24,7 +24,6 @@ from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.errors import BackendError
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.operators.labels import node_name
-from sift_onnx.shapes.numpy_ops import KERNELS
 
 __all__ = ["NUMPY", "NumpyProgram", "by_numpy", "numpy_program"]
 
@@ -40,14 +39,13 @@ _MOVES_FLOATS = frozenset({"Gather", "Identity"})
 
 @dataclass(frozen=True)
 class _Node:
-    """One node as numpy computes it."""
+    """One node as numpy computes it: ``function`` of the arrays of its inputs."""
 
     name: str
     op: str
-    function: Callable[..., Array]
+    function: Callable[..., Any]
     inputs: tuple[str, ...]
     output: str
-    attributes: Mapping[str, Any]
 
 
 class NumpyProgram:
@@ -76,8 +74,13 @@ class NumpyProgram:
             BackendError: a place is beyond its table.
         """
         values = {**self._constants, **feeds}
-        for node in self._nodes:
-            values[node.output] = _computed(node, values)
+        node = None
+        try:
+            for node in self._nodes:
+                values[node.output] = np.asarray(node.function(*[values[name] for name in node.inputs]))
+        except (IndexError, ValueError) as error:
+            named = f"{node.op} {node.name!r}: " if node is not None else ""
+            raise BackendError(f"{named}{error}") from error
         return {name: values[name] for name in self.outputs}
 
     def profile_unchecked(self, feeds: Mapping[str, Array]) -> Profile:
@@ -87,20 +90,13 @@ class NumpyProgram:
         for _ in range(_PROFILED_RUNS):
             for node, own in zip(self._nodes, times, strict=True):
                 begin = time.perf_counter()
-                values[node.output] = _computed(node, values)
+                values[node.output] = np.asarray(node.function(*[values[name] for name in node.inputs]))
                 own.append(time.perf_counter() - begin)
         nodes = (
             NodeProfile(node.name, node.op, NUMPY, _REASON, 1e3 * statistics.median(own))
             for node, own in zip(self._nodes, times, strict=True)
         )
         return Profile(tuple(nodes), _PROFILED_RUNS)
-
-
-def _computed(node: _Node, values: Mapping[str, Array]) -> Array:
-    try:
-        return node.function(*[values[name] for name in node.inputs], **node.attributes)
-    except (IndexError, ValueError) as error:
-        raise BackendError(f"{node.op} {node.name!r}: {error}") from error
 
 
 def numpy_program(part: Subgraph) -> NumpyProgram | None:
@@ -114,7 +110,7 @@ def numpy_program(part: Subgraph) -> NumpyProgram | None:
             types[info.name] = info.type.tensor_type.elem_type
     nodes = []
     for proto in graph.node:
-        node, op = _node_of(proto), proto.op_type
+        node, op = _node_of(proto, constants), proto.op_type
         floats = [name for name in proto.input if name not in types]
         moves = op == "Shape" or (op in _MOVES_FLOATS and floats == [proto.input[0]])
         # Sums that run over are another matter in onnxruntime.
@@ -124,7 +120,7 @@ def numpy_program(part: Subgraph) -> NumpyProgram | None:
         if op == "Shape":
             types[node.output] = onnx.TensorProto.INT64
         elif not floats:
-            types[node.output] = node.attributes["to"] if op == "Cast" else types[proto.input[0]]
+            types[node.output] = _attributes(proto)["to"] if op == "Cast" else types[proto.input[0]]
         nodes.append(node)
     return NumpyProgram(nodes, part, constants)
 
@@ -144,16 +140,63 @@ def _values_of(tensor: onnx.TensorProto, part: Subgraph) -> Array:
     return found if found is not None else numpy_helper.to_array(tensor)
 
 
-def _shape(x: Array, start: int = 0, end: int | None = None) -> Array:
-    return np.array(x.shape[start:end], np.int64)
-
-
-def _node_of(proto: onnx.NodeProto) -> _Node | None:
+def _node_of(proto: onnx.NodeProto, constants: Mapping[str, Array]) -> _Node | None:
+    """What computes a node; None where nothing here does."""
     is_known = proto.op_type in _OPS and is_standard(proto.domain) and len(proto.output) == 1
     if not is_known or not all(proto.input):
         return None
-    attributes = {each.name: helper.get_attribute_value(each) for each in proto.attribute}
-    if proto.op_type == "Cast" and attributes["to"] not in _INTEGERS:
+    found = _function(proto.op_type, _attributes(proto), [constants.get(name) for name in proto.input[1:]])
+    if found is None:
         return None
-    function = _shape if proto.op_type == "Shape" else KERNELS[proto.op_type]
-    return _Node(node_name(proto), proto.op_type, function, tuple(proto.input), proto.output[0], attributes)
+    function, count = found
+    return _Node(node_name(proto), proto.op_type, function, tuple(proto.input[:count]), proto.output[0])
+
+
+def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
+    return {each.name: helper.get_attribute_value(each) for each in proto.attribute}
+
+
+def _function(
+    op: str, attributes: Mapping[str, Any], others: Sequence[Array | None]
+) -> tuple[Callable[..., Any], int] | None:
+    """A function, and of how many inputs; ``others`` are those behind the first one that are constants.
+
+    Axes are read here once, and not in each run.
+    """
+    match op:
+        case "Add":
+            return np.add, 2
+        case "Sub":
+            return np.subtract, 2
+        case "Identity":
+            return np.asarray, 1
+        case "Shape":
+            cut = slice(attributes.get("start", 0), attributes.get("end"))
+            return lambda x: np.array(x.shape[cut], np.int64), 1
+        case "Cast" if attributes["to"] in _INTEGERS:
+            dtype = helper.tensor_dtype_to_np_dtype(attributes["to"])
+            return lambda x: x.astype(dtype), 1
+        case "Gather":
+            axis = attributes.get("axis", 0)
+            return lambda x, places: x.take(places, axis), 2
+        case "ReduceSum" | "Squeeze" | "Unsqueeze":
+            axes = _axes(attributes, others)
+            return None if axes is None else (_along(op, axes, attributes), 1)
+    return None
+
+
+def _axes(attributes: Mapping[str, Any], others: Sequence[Array | None]) -> tuple[int, ...] | None:
+    """An attribute before they became an input; empty where there are none, None where they are not constant."""
+    found = others[0] if others else attributes.get("axes", ())
+    return None if found is None else tuple(int(axis) for axis in np.asarray(found).reshape(-1))
+
+
+def _along(op: str, axes: tuple[int, ...], attributes: Mapping[str, Any]) -> Callable[[Array], Any]:
+    if op == "Squeeze":
+        return lambda x: x.squeeze(axes or None)
+    if op == "Unsqueeze":
+        return lambda x: np.expand_dims(x, axes)
+    keeps = bool(attributes.get("keepdims", 1))
+    if not axes and attributes.get("noop_with_empty_axes", 0):
+        return np.asarray
+    return lambda x: np.add.reduce(x, axis=axes or None, keepdims=keeps)

@@ -23,7 +23,7 @@ from sift_onnx.backends.cpu.run.cached_arrays import (
     CacheInRoom,
     SharedArrays,
     cache_arrays,
-    cache_of_step,
+    caches_of_step,
     look_ups,
     prepared_rows,
 )
@@ -213,10 +213,12 @@ class RegionProgram:
         def new_array(sizes: tuple[int, ...]) -> Array:
             return self._output(sizes, DType.FLOAT32)
 
-        both = zip(self.region.caches, prepared.scores, strict=True)
         if isinstance(into, CacheStep):
-            return [cache_of_step(names, values, scores, into, shared) for names, scores in both]
-        return [cache_arrays(names, values, scores, new_array, into, shared) for names, scores in both]
+            return caches_of_step(self.region.caches, values, prepared.scores, into, shared)
+        return [
+            cache_arrays(names, values, scores, new_array, into, shared)
+            for names, scores in zip(self.region.caches, prepared.scores, strict=True)
+        ]
 
     def _sizes_of(self, values: Mapping[str, Array]) -> dict[str, int]:
         """What the names of sizes of values from outside stand for."""

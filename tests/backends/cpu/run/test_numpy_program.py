@@ -151,7 +151,9 @@ def test_lengths_and_the_embedding_of_a_decoder_are_numpys() -> None:
     placed = {one.op for one in program.placements if one.placement == NUMPY}
     assert {"ReduceSum", "Gather"} <= placed
     feeds = {
-        spec.name: np.ones((2, 3), np.int64) if spec.dtype == np.int64 else np.zeros((2, KV_HEADS, 0, DEPTH), np.float32)
+        spec.name: np.ones((2, 3), np.int64)
+        if spec.dtype == np.int64
+        else np.zeros((2, KV_HEADS, 0, DEPTH), np.float32)
         for spec in program.inputs
     }
     profiled = {node.op for node in program.profile(feeds).nodes if node.placement == NUMPY}
