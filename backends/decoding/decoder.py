@@ -159,7 +159,8 @@ class Decoder:
                 chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
             del logits
             row = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
-            has_ended |= [token in ends for token in chosen.tolist()]
+            if ends:
+                has_ended |= [token in ends for token in chosen.tolist()]
             yield row if is_batch else row[0]
             if has_ended.all():
                 return
@@ -169,12 +170,9 @@ class Decoder:
         self, tokens: npt.NDArray[np.int64], cache: Cache, progress: Progress, given: Mapping[str, Array]
     ) -> Array:
         """Logits, [sequences, tokens, vocabulary]; the cache and the progress go on."""
-        feeds = {**self._signature.inputs.feeds(tokens, progress), **cache.feeds, **given}
+        feeds = {**self._signature.inputs.feeds(tokens, progress), **given}
         length = progress.done + tokens.shape[1]
-        targets = cache.targets(length)
-        # Only programs with caches that can be written in place take arrays for them.
-        results = self._program.run(feeds, targets) if targets else self._program.run(feeds)  # type: ignore[call-arg]
-        cache.keep(results, length)
+        results = cache.run(feeds, progress.done, length)
         progress.done = length
         logits = results[self._signature.logits]
         return logits if logits.ndim == 3 else logits[:, None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,14 @@ class Progress:
         generated = self.done + count - self.width
         return self.prompts + generated
 
+    @cached_property
+    def _has_padding(self) -> bool:
+        return bool((self.prompts != self.width).any())
+
     def mask(self, count: int) -> npt.NDArray[np.int64]:
         """[sequences, positions]: which ones are tokens, after ``count`` positions more."""
+        if not self._has_padding:
+            return np.ones((len(self.prompts), self.done + count), np.int64)
         places = np.arange(self.done + count)
         if self.pads_left:
             return (places >= self.width - self.prompts[:, None]).astype(np.int64)
@@ -117,9 +124,13 @@ class StepInputs:
             UsageError: the model fixes another number of tokens or sequences.
         """
         feeds = {self.tokens.name: _as_declared(tokens, self.tokens)}
-        for spec in self.others:
-            feeds[spec.name] = _as_declared(_FILLED[_meaning(spec)](progress, tokens.shape[1]), spec)
+        for spec, fill in self._fills:
+            feeds[spec.name] = _as_declared(fill(progress, tokens.shape[1]), spec)
         return feeds
+
+    @cached_property
+    def _fills(self) -> tuple[tuple[TensorSpec, Callable[[Progress, int], Array]], ...]:
+        return tuple((spec, _FILLED[_meaning(spec)]) for spec in self.others)
 
 
 def is_of_another_text(name: str) -> bool:

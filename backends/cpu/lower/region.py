@@ -161,11 +161,7 @@ def _turns_volumes(steps: Sequence[Step]) -> bool:
 
 def region_of(graph: GraphView, part: Part) -> Region:
     """The region of a part for kernels."""
-    fused = fused_steps(part)
-    prepared = tuple(
-        PreparedRows(step.output, step.inputs, step.spec) for step in fused if isinstance(step.spec, TableRows)
-    )
-    steps = [step for step in fused if not isinstance(step.spec, TableRows)]
+    prepared, steps = _parted(fused_steps(part))
     caches = tuple(step.cache for step in steps if step.cache is not None)
     outputs = tuple(name for name in part.outputs if not any(name in cache.written for cache in caches))
     inputs = _inputs_of(steps)
@@ -196,6 +192,23 @@ def region_of(graph: GraphView, part: Part) -> Region:
         prepared,
         caches,
     )
+
+
+def _parted(fused: Sequence[Step]) -> tuple[tuple[PreparedRows, ...], list[Step]]:
+    """Rows of tables, and the steps that run; layers that look up the same rows read them under one name."""
+    rows: dict[tuple[object, ...], PreparedRows] = {}
+    names: dict[str, str] = {}
+    for step in fused:
+        if isinstance(step.spec, TableRows):
+            key = (step.spec.name, step.spec.kind, step.spec.tokens, step.inputs)
+            first = rows.setdefault(key, PreparedRows(step.output, step.inputs, step.spec))
+            names[step.output] = first.output
+    steps = [
+        replace(step, inputs=tuple(names.get(name, name) for name in step.inputs))
+        for step in fused
+        if not isinstance(step.spec, TableRows)
+    ]
+    return tuple(rows.values()), steps
 
 
 def _inputs_of(steps: Sequence[Step]) -> tuple[tuple[str, View], ...]:

@@ -13,39 +13,42 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.region import PreparedRows
+from sift_onnx.backends.cpu.run.cache_rooms import CacheStep
 from sift_onnx.backends.lowering.dims import bound
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart, TableRows
 from sift_onnx.backends.lowering.weights import Floats
 from sift_onnx.errors import UsageError
 
-__all__ = ["CacheArrays", "SharedArrays", "cache_arrays", "look_ups", "prepared_rows"]
+__all__ = ["CacheArrays", "CacheInRoom", "SharedArrays", "cache_arrays", "caches_of_step", "look_ups", "prepared_rows"]
 
 Array = npt.NDArray[Any]
 # Past keys and values, those after the run, the tokens of each sequence's past and those that count, the mask.
 CacheArrays = tuple[Array, Array, Array | None, Array | None, Array | None, Array | None, Array | None]
+# The room, tokens before and after the run, and the last three of the above.
+CacheInRoom = tuple[_kernels.CacheRoom, int, int, Array | None, Array | None, Array | None]
 _Lengths = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]
 
 
 @dataclass(frozen=True)
 class _LookUp:
-    """Rows at the same places of some tables, each for the outputs that are alike."""
+    """Rows at the same places of some tables, by the names of the outputs."""
 
     inputs: tuple[str, ...]
     spec: TableRows
-    tables: tuple[tuple[Floats, tuple[str, ...]], ...]
+    tables: tuple[tuple[Floats, str], ...]
 
 
 def look_ups(rows: Iterable[PreparedRows]) -> tuple[_LookUp, ...]:
-    """``rows`` by their places and tables: layers share both, and the file stores a table once."""
-    places: dict[tuple[str, ...], dict[str, list[PreparedRows]]] = {}
+    """``rows`` by their places."""
+    places: dict[tuple[str, ...], list[PreparedRows]] = {}
     for one in rows:
-        places.setdefault((one.spec.kind, *one.inputs), {}).setdefault(one.spec.name, []).append(one)
+        places.setdefault((one.spec.kind, *one.inputs), []).append(one)
     return tuple(
-        _LookUp(tuple(inputs), next(iter(alike.values()))[0].spec,
-                tuple((same[0].spec.table, tuple(one.output for one in same)) for same in alike.values()))
+        _LookUp(tuple(inputs), alike[0].spec, tuple((one.spec.table, one.output) for one in alike))
         for (_, *inputs), alike in places.items()
-    )  # fmt: skip
+    )
 
 
 def prepared_rows(
@@ -66,11 +69,11 @@ def prepared_rows(
     for one in rows:
         index = _places(one, values, sizes, shared)
         lowest, highest = (int(index.min()), int(index.max())) if index.size else (0, 0)
-        for table, outputs in one.tables:
+        for table, output in one.tables:
             if lowest < 0 or highest >= len(table):
                 beyond = lowest if lowest < 0 else highest
                 raise UsageError(f"{one.inputs[0]!r} asks for position {beyond}; the model has {len(table)}")
-            found.update(dict.fromkeys(outputs, table[index]))
+            found[output] = table.take(index, 0)
     return found
 
 
@@ -130,16 +133,54 @@ def cache_arrays(
         _target(name, (*array.shape[:2], total, array.shape[3]), into, new_array) if name else None
         for name, array in ((names.keys, past_keys), (names.values, past_values))
     ]
-    mask = None
-    if names.masks:
-        mask = shared.mask(names.masks, values)
-        fits = all(size in (1, full) for size, full in zip(mask.shape[:3], scores, strict=True))
-        if not fits or mask.shape[3] != total:
-            raise UsageError(
-                f"a mask of attention is {list(mask.shape)}, and the scores are {[*scores, total]}: the cache "
-                f"{names.past_keys!r} has {past} tokens, and the run {tokens} new ones"
-            )
+    mask = _fitting_mask(names, values, scores, past, total, shared)
     return _rows(past_keys), _rows(past_values), made[0], made[1], past_of, ends_of, mask
+
+
+def caches_of_step(
+    caches: tuple[CacheNames, ...],
+    values: Mapping[str, Array],
+    scores: Sequence[tuple[int, int, int]],
+    step: CacheStep,
+    shared: SharedArrays,
+) -> list[CacheArrays | CacheInRoom]:
+    """As :func:`cache_arrays`, of all caches of a step in rooms; what is only read is among ``values``."""
+    found: list[CacheArrays | CacheInRoom] = []
+    last: tuple[object, ...] = ()
+    for names, own, room in zip(caches, scores, step.rooms.rooms_of(caches), strict=True):
+        if room is None:
+            found.append(cache_arrays(names, values, own, _nothing_new, {}, shared))
+            continue
+        if (names.places, own) != last:
+            last = names.places, own
+            total, past_of, ends_of = shared.lengths(names, values, step.past, own[2])
+            mask = _fitting_mask(names, values, own, step.past, total, shared)
+        found.append((room, step.past, total, past_of, ends_of, mask))
+    return found
+
+
+def _nothing_new(sizes: tuple[int, ...]) -> Array:
+    raise AssertionError(f"a cache of {sizes} is written, and has no room")
+
+
+def _fitting_mask(
+    names: CacheNames,
+    values: Mapping[str, Array],
+    scores: tuple[int, int, int],
+    past: int,
+    total: int,
+    shared: SharedArrays,
+) -> Array | None:
+    if not names.masks:
+        return None
+    mask = shared.mask(names.masks, values)
+    fits = all(size in (1, full) for size, full in zip(mask.shape[:3], scores, strict=True))
+    if not fits or mask.shape[3] != total:
+        raise UsageError(
+            f"a mask of attention is {list(mask.shape)}, and the scores are {[*scores, total]}: the cache "
+            f"{names.past_keys!r} has {past} tokens, and the run {scores[2]} new ones"
+        )
+    return mask
 
 
 class SharedArrays:

@@ -53,8 +53,8 @@ class Conversion:
         return {name: _as(array, _FLOAT32) for name, array in arrays.items() if name in self.held}
 
     def outwards(self, outputs: Mapping[str, Array], feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """What a run returns, for what it was fed."""
-        types = {name: feeds[past].dtype for name, past in self.held.items()}
+        """What a run returns, for what it was fed; caches may stay where they are, and be neither."""
+        types = {name: feeds[past].dtype for name, past in self.held.items() if past in feeds}
         return {name: _as(array, types.get(name, self.outside[name])) for name, array in outputs.items()}
 
 

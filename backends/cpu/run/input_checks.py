@@ -17,6 +17,7 @@ __all__ = ["InputCheck"]
 
 Array = npt.NDArray[Any]
 _FLOAT = np.dtype(np.float32)
+_NOTHING: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,17 @@ class InputCheck:
         self._wide = frozenset(wide)
         self._expected = tuple(_Expected.of(spec, spec.name in self._wide) for spec in inputs)
 
-    def __call__(self, feeds: Mapping[str, Array]) -> None:
+    def __call__(self, feeds: Mapping[str, Array], sizes: Mapping[str, int] = _NOTHING) -> None:
         """Also that axes of one name have one size: the lowering relies on it.
+
+        Args:
+            feeds: by name.
+            sizes: of axes that are known besides, by their names.
 
         Raises:
             UsageError: an input is missing, unknown, or of another dtype or shape, or two sizes contradict each other.
         """
-        known: dict[str, int] = {}
+        known = dict(sizes)
         if len(feeds) == len(self._expected):
             for one in self._expected:
                 array = feeds.get(one.name)
@@ -72,21 +77,21 @@ class InputCheck:
                 return
         inputs = [self._as_given(spec, feeds) for spec in self._inputs]
         check_feeds(inputs, feeds)
-        _check_symbols(inputs, feeds)
+        _check_symbols(inputs, feeds, sizes)
 
     def _as_given(self, spec: TensorSpec, feeds: Mapping[str, Array]) -> TensorSpec:
         is_wide = spec.name in self._wide and spec.name in feeds and feeds[spec.name].dtype == _FLOAT
         return replace(spec, dtype=_FLOAT) if is_wide else spec
 
 
-def _check_symbols(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
-    sizes: dict[str, tuple[int, str]] = {}
+def _check_symbols(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array], known_sizes: Mapping[str, int]) -> None:
+    sizes = {name: (size, "the cache") for name, size in known_sizes.items()}
     for spec in inputs:
         for axis, (name, size) in enumerate(zip(spec.extents, feeds[spec.name].shape, strict=False)):
             if not isinstance(name, str):
                 continue
-            known, where = sizes.setdefault(name, (size, spec.name))
+            known, where = sizes.setdefault(name, (size, f"input {spec.name!r}"))
             if known != size:
                 raise UsageError(
-                    f"input {spec.name!r} has {size} along axis {axis}, but {name!r} is {known} in input {where!r}"
+                    f"input {spec.name!r} has {size} along axis {axis}, but {name!r} is {known} in {where}"
                 )

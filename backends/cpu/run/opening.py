@@ -28,6 +28,7 @@ from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
 from sift_onnx.backends.cpu.packed.cache import ModelKey, PackedCache
 from sift_onnx.backends.cpu.run.conversion import Conversion, held_caches
+from sift_onnx.backends.cpu.run.numpy_program import by_numpy, numpy_program
 from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool
@@ -237,8 +238,9 @@ class _Opener:
             parts = Parts([whole], [spec.name for spec in whole.outputs])
             return OpenedModel(lowered.metadata, whole.inputs, whole.outputs, placements, parts, None)
         workspace, arrays = _kernels.Workspace(), _kernels.ArrayPool()
+        of_decoder = any(isinstance(part, Region) and part.caches for part in plan.parts)
         programs = [
-            self._program(part, weights, workspace, arrays)
+            self._program(part, weights, workspace, arrays, of_decoder)
             for part, weights in zip(plan.parts, lowered.weights, strict=True)
         ]
         shapes = {name: read for part in plan.parts if isinstance(part, Subgraph) for name, read in part.shapes.items()}
@@ -247,7 +249,7 @@ class _Opener:
         conversion = Conversion.of(inputs, outputs, held, is_widened=True) if lowered.is_widened else None
         parts = Parts(programs, [spec.name for spec in outputs], shapes, conversion)
         trials = self._trials(lowered, parts, graph, held) if lowered.is_timed else None
-        return OpenedModel(lowered.metadata, inputs, outputs, placements, parts, trials, held)
+        return OpenedModel(lowered.metadata, inputs, outputs, by_numpy(placements, programs), parts, trials, held)
 
     def _opened_in_float32(self, lowered: LoweredModel, graph: GraphView) -> OpenedModel:
         """A model of halves that onnxruntime has no operators for, as it has few for bfloat16."""
@@ -263,10 +265,13 @@ class _Opener:
         weights: RegionWeights,
         workspace: _kernels.Workspace,
         arrays: _kernels.ArrayPool,
+        of_decoder: bool,
     ) -> PartProgram:
         if isinstance(part, Region):
             return RegionProgram(part, weights, self.pool.kernels, workspace, arrays, self.isa)
-        return OnnxRuntimeProgram(part.model, self.options, part.arrays, stays_awake=False)
+        return (numpy_program(part) if of_decoder else None) or OnnxRuntimeProgram(
+            part.model, self.options, part.arrays, stays_awake=False
+        )
 
     def _trials(self, lowered: LoweredModel, parts: Parts, graph: GraphView | None, held: Mapping[str, str]) -> Trials:
         """Trials against onnxruntime, which has a model from memory as the graph that it was read to."""

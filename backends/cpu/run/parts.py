@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate, region_estimate
 from sift_onnx.backends.cpu.lower.rates import Rates
+from sift_onnx.backends.cpu.run.cache_rooms import CacheStep
 from sift_onnx.backends.cpu.run.conversion import Conversion
+from sift_onnx.backends.cpu.run.numpy_program import NumpyProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
 __all__ = ["PartProgram", "PartTime", "Parts", "Shapes"]
 
 Array = npt.NDArray[Any]
-PartProgram = RegionProgram | OnnxRuntimeProgram
+PartProgram = RegionProgram | OnnxRuntimeProgram | NumpyProgram
 # A value, and the first and the last of its axes.
 SizesRead = tuple[str, int, int | None]
 _NOTHING: Mapping[str, Array] = {}
@@ -49,10 +51,14 @@ class _Part:
     sized: frozenset[str] = frozenset()
 
     def run(
-        self, values: dict[str, Array], times: list[StepTime] | None = None, into: Mapping[str, Array] = _NOTHING
+        self,
+        values: dict[str, Array],
+        times: list[StepTime] | None = None,
+        into: Mapping[str, Array] | CacheStep = _NOTHING,
     ) -> None:
         if isinstance(self.program, RegionProgram):
-            values.update(zip(self.outputs, self.program.run(values, times, into), strict=True))
+            made = self.program.region.outputs if isinstance(into, CacheStep) else self.outputs
+            values.update(zip(made, self.program.run(values, times, into), strict=True))
             return
         values.update(self.program.run_unchecked(self.operands(values)))
 
@@ -92,6 +98,8 @@ class Parts:
         self.outputs = tuple(outputs)
         self._parts = _with_lifetimes(self.programs, self.outputs, shapes or {})
         self._only = self.programs[0] if len(self.programs) == 1 else None
+        outside = [part for part in self._parts if not isinstance(part.program, RegionProgram)]
+        self._read_outside = {name for part in outside for name in (*part.inputs, *part.sized)}
 
     def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING) -> dict[str, Array]:
         """The model's outputs for feeds that are known to fit; see :meth:`RegionProgram.run` for ``into``."""
@@ -116,6 +124,18 @@ class Parts:
             for name in part.dead:
                 del values[name]
         return {name: values[name] for name in self.outputs}
+
+    def run_step(self, feeds: Mapping[str, Array], step: CacheStep) -> dict[str, Array]:
+        """As :meth:`run`, with caches that stay in their rooms: they are neither fed nor returned."""
+        values = self._values(feeds)
+        if self._read_outside:
+            values |= step.rooms.past(step.past, self._read_outside)
+        for part in self._parts:
+            part.run(values, None, step)
+            for name in part.dead:
+                values.pop(name, None)
+        made = {name: values[name] for name in self.outputs if name in values}
+        return made if self._conversion is None else self._conversion.outwards(made, {})
 
     def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
         """As :meth:`run`, and how long each part took, and each step of the regions."""
@@ -175,6 +195,11 @@ def _with_lifetimes(
     for program in reversed(programs):
         if isinstance(program, RegionProgram):
             reads, made, own = program.region.read, program.region.made, {}
+        elif isinstance(program, NumpyProgram):
+            own = {name: shapes[name] for name in program.inputs if name in shapes}
+            fed = [name for name in program.inputs if name not in own]
+            reads = tuple(dict.fromkeys((*fed, *(name for name, _, _ in own.values()))))
+            made = program.outputs
         else:
             own = {spec.name: shapes[spec.name] for spec in program.inputs if spec.name in shapes}
             fed = [spec.name for spec in program.inputs if spec.name not in own]

@@ -24,6 +24,8 @@ from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lower.lowered_model import ModelMetadata
 from sift_onnx.backends.cpu.lower.placements import ONNXRUNTIME
 from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
+from sift_onnx.backends.cpu.run.cache_rooms import CacheRooms, CacheStep
+from sift_onnx.backends.cpu.run.numpy_program import NumpyProgram
 from sift_onnx.backends.cpu.run.opening import open_model
 from sift_onnx.backends.cpu.run.parts import PartProgram, PartTime
 from sift_onnx.backends.cpu.run.peak import Peak
@@ -110,6 +112,38 @@ class CpuProgram(Program):
         """
         return self._model(feeds).run(feeds, into)
 
+    def cache_rooms(self, arrays: Mapping[str, Array], presents: Mapping[str, str]) -> CacheRooms | None:
+        """Memory for the caches of many steps, for :meth:`run_step`.
+
+        Args:
+            arrays: [sequences, heads, room, depth] by the names of inputs, with room for more tokens than there are.
+            presents: the output that each of them is after a step.
+
+        Returns:
+            None where kernels do not have all of these caches, in float32.
+
+        Raises:
+            UsageError: an array does not fit the model.
+        """
+        is_float = all(array.dtype == np.float32 for array in arrays.values())
+        if not is_float or not all(model.can_have_rooms(presents) for model in self._models.values()):
+            return None
+        return CacheRooms(arrays, presents, self.inputs)
+
+    def run_step(self, feeds: Mapping[str, Array], rooms: CacheRooms, past: int, total: int) -> dict[str, Array]:
+        """As :meth:`run`, with caches that stay where they are.
+
+        Args:
+            feeds: the other inputs.
+            rooms: the caches.
+            past: tokens that they have.
+            total: tokens that they are to have.
+
+        Returns:
+            The outputs that are no cache.
+        """
+        return self._model(feeds).run_step(feeds, CacheStep(rooms, past), total)
+
     def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
         """As :meth:`run`, and how long each part took, and each step of the regions."""
         return self._model(feeds).route(feeds)[0].way.run_timed(feeds)
@@ -190,6 +224,9 @@ class CpuProgram(Program):
         for program, operands in way.in_turn(feeds):
             if isinstance(program, RegionProgram):
                 nodes += profile_region(program, operands, reasons, _PROFILED_RUNS, self._peak)
+                continue
+            if isinstance(program, NumpyProgram):
+                nodes += program.profile_unchecked(operands).nodes
                 continue
             for node in program.profile_unchecked(operands).nodes:
                 reason = reasons.get(node.name, "a node of onnxruntime, after its own fusions")

@@ -17,7 +17,16 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES_PAY, Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.region import Region
-from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, SharedArrays, cache_arrays, look_ups, prepared_rows
+from sift_onnx.backends.cpu.run.cache_rooms import CacheStep
+from sift_onnx.backends.cpu.run.cached_arrays import (
+    CacheArrays,
+    CacheInRoom,
+    SharedArrays,
+    cache_arrays,
+    caches_of_step,
+    look_ups,
+    prepared_rows,
+)
 from sift_onnx.backends.cpu.run.kernel_names import active_flops, kernel_name
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators, without_values
 from sift_onnx.backends.cpu.run.region_stage import RegionStage
@@ -106,14 +115,15 @@ class RegionProgram:
         self,
         values: Mapping[str, Array],
         times: list[StepTime] | None = None,
-        into: Mapping[str, Array] = _NOTHING,
+        into: Mapping[str, Array] | CacheStep = _NOTHING,
     ) -> list[Array]:
         """The region's outputs, and its caches; see :attr:`Region.made`.
 
         Args:
             values: what it reads, among others, by name.
             times: to which the time of each operator is added.
-            into: arrays for the caches, by name, which may hold the past already.
+            into: arrays for the caches, by name, which may hold the past already; or a step in memory that holds it,
+                which is then neither among ``values`` nor among the results.
         """
         shared = SharedArrays()
         if self._look_ups:
@@ -140,19 +150,23 @@ class RegionProgram:
         stage: RegionStage,
         values: Mapping[str, Array],
         times: list[StepTime] | None,
-        into: Mapping[str, Array] = _NOTHING,
+        into: Mapping[str, Array] | CacheStep = _NOTHING,
         shared: SharedArrays | None = None,
     ) -> list[Array]:
         """The outputs of a stage, and the caches if it is the whole region."""
         inputs = [_as_kernels_read(values[name] if array is None else array) for name, array in stage.reads]
         prepared = self._prepared(stage, tuple([array.shape for array in inputs]))
         outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
-        caches = self._caches(values, prepared, into, shared) if shared is not None and self.region.caches else []
+        caches: Sequence[CacheArrays | CacheInRoom] = ()
+        if shared is not None and self.region.caches:
+            caches = self._caches(values, prepared, into, shared)
         try:
             self._run_slabs(stage, prepared, [*inputs, *outputs], caches, times)
         except ValueError as error:
             # Operators check what their arrays say, such as the lengths of sequences.
             raise UsageError(str(error)) from error
+        if isinstance(into, CacheStep):
+            return outputs
         return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
 
     def _run_slabs(
@@ -160,7 +174,7 @@ class RegionProgram:
         stage: RegionStage,
         prepared: Prepared,
         whole: Sequence[Array],
-        caches: list[CacheArrays],
+        caches: Sequence[CacheArrays | CacheInRoom],
         times: list[StepTime] | None,
     ) -> None:
         """Run slab after slab of the stage's inputs and outputs."""
@@ -190,11 +204,17 @@ class RegionProgram:
                 at += float(took)
 
     def _caches(
-        self, values: Mapping[str, Array], prepared: Prepared, into: Mapping[str, Array], shared: SharedArrays
-    ) -> list[CacheArrays]:
+        self,
+        values: Mapping[str, Array],
+        prepared: Prepared,
+        into: Mapping[str, Array] | CacheStep,
+        shared: SharedArrays,
+    ) -> Sequence[CacheArrays | CacheInRoom]:
         def new_array(sizes: tuple[int, ...]) -> Array:
             return self._output(sizes, DType.FLOAT32)
 
+        if isinstance(into, CacheStep):
+            return caches_of_step(self.region.caches, values, prepared.scores, into, shared)
         return [
             cache_arrays(names, values, scores, new_array, into, shared)
             for names, scores in zip(self.region.caches, prepared.scores, strict=True)

@@ -8,9 +8,12 @@ from typing import Any
 import numpy.typing as npt
 
 from sift_onnx.backends.base import Placement
+from sift_onnx.backends.cpu.run.cache_rooms import CacheStep, can_have_rooms
 from sift_onnx.backends.cpu.run.input_checks import InputCheck
 from sift_onnx.backends.cpu.run.opening import OpenedModel
 from sift_onnx.backends.cpu.run.parts import PartProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.cpu.run.shape_classes import ShapeClass, shape_class
 from sift_onnx.backends.cpu.run.trials import Route, placed
 
 __all__ = ["RoutedModel"]
@@ -35,6 +38,7 @@ class RoutedModel:
         self._latest = Route(opened.parts)
         self._check = InputCheck(opened.inputs, opened.held.values())
         self._known: dict[tuple[Any, ...], Route] = {}
+        self._steps: dict[ShapeClass, Route] = {}
 
     def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """See :meth:`CpuProgram.run`."""
@@ -54,6 +58,29 @@ class RoutedModel:
                 return outputs
         self._latest = route
         return route.way.run(feeds, into or {})
+
+    def can_have_rooms(self, presents: Mapping[str, str]) -> bool:
+        """Whether :meth:`run_step` takes these caches: the outputs by the names of inputs."""
+        regions = [program.region for program in self.programs if isinstance(program, RegionProgram)]
+        return can_have_rooms(regions, presents)
+
+    def run_step(self, feeds: Mapping[str, Array], step: CacheStep, total: int) -> dict[str, Array]:
+        """See :meth:`CpuProgram.run_step`."""
+        rooms, past = step.rooms, step.past
+        rooms.check(feeds, rooms.sizes(past))
+        # Requests of a class take one way.
+        kind = shape_class((*(array.shape for array in feeds.values()), (past,)))
+        route = self._steps.get(kind)
+        if route is None or route.way is not self.opened.parts:
+            whole, into = {**feeds, **rooms.past(past)}, rooms.present(total)
+            route, outputs = self.route(whole, into)
+            if len(self._steps) >= _KNOWN:
+                self._steps.clear()
+            self._steps[kind] = route
+            if outputs is not None or route.way is not self.opened.parts:
+                return rooms.keep(route.way.run(whole, into) if outputs is None else outputs)
+        self._latest = route
+        return route.way.run_step(feeds, step)
 
     def route(
         self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING

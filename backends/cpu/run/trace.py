@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from sift_onnx.backends.cpu.lower.placements import KERNELS, ONNXRUNTIME
+from sift_onnx.backends.cpu.run.numpy_program import NUMPY, NumpyProgram
 from sift_onnx.backends.cpu.run.parts import PartTime
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 
@@ -25,8 +27,9 @@ def trace_events(times: Sequence[PartTime]) -> list[dict[str, Any]]:
     events = [_event("Session", "model_run", origin, total, {})]
     for number, part in enumerate(times):
         runner = part.program
-        on_kernels = isinstance(runner, RegionProgram)
-        name = f"part {number} ({'kernels' if on_kernels else 'onnxruntime'})"
+        on_kernels, by_numpy = isinstance(runner, RegionProgram), isinstance(runner, NumpyProgram)
+        where = KERNELS if on_kernels else NUMPY if by_numpy else ONNXRUNTIME
+        name = f"part {number} ({where})"
         events.append(_event("Part", name, origin + part.start, part.seconds, {}))
         if not isinstance(runner, RegionProgram):
             continue

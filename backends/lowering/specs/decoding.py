@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -136,6 +137,11 @@ class CacheNames:
     total: str = ""
     starts: str = ""
     ends: str = ""
+
+    @cached_property
+    def places(self) -> tuple[object, ...]:
+        """What masks and lengths follow from; layers mostly have it in common."""
+        return self.masks, self.lengths, self.total, self.starts, self.ends
 
     @property
     def read(self) -> tuple[str, ...]:

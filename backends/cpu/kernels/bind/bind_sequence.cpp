@@ -22,6 +22,7 @@
 #include "base/thread_pool.h"
 #include "bind/binding_types.h"
 #include "bind/bindings.h"
+#include "bind/cache_arguments.h"
 
 namespace sift::cpu {
 namespace {
@@ -100,69 +101,6 @@ float* array_of(nb::handle item, std::size_t number, std::int64_t size, const ch
   return const_cast<float*>(array.data());
 }
 
-using CacheIn = nb::ndarray<const float, nb::ndim<4>, nb::device::cpu>;
-using CacheOut = nb::ndarray<float, nb::ndim<4>, nb::device::cpu>;
-using MaskIn = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
-using CacheSpec = std::tuple<CacheIn, CacheIn, std::optional<CacheOut>, std::optional<CacheOut>,
-                             std::optional<IndicesIn>, std::optional<IndicesIn>, std::optional<MaskIn>>;
-
-// Rows of one head lie one after the other, and sequences and heads anywhere.
-template <typename Float, typename Array>
-CachePlace<Float> cache_place(const Array& array) {
-  const bool in_order =
-      array.size() == 0 || ((array.shape(3) == 1 || array.stride(3) == 1) &&
-                            (array.shape(2) == 1 || array.stride(2) == static_cast<std::int64_t>(array.shape(3))));
-  if (!in_order || !is_aligned(array)) {
-    throw std::invalid_argument("sequence: the rows of a cache must be aligned, one after the other");
-  }
-  return {array.data(), array.stride(0), array.stride(1)};
-}
-
-template <typename First, typename Second>
-bool are_alike(const First& first, const Second& second, std::initializer_list<std::size_t> axes) {
-  return std::all_of(axes.begin(), axes.end(),
-                     [&](std::size_t axis) { return first.shape(axis) == second.shape(axis); });
-}
-
-KeyValueCache cache_of(const CacheSpec& spec) {
-  const auto& [past_keys, past_values, keys, values, past_of, ends_of, mask] = spec;
-  const bool is_written = keys.has_value() && values.has_value();
-  if (!are_alike(past_keys, past_values, {0, 1, 2}) || keys.has_value() != values.has_value() ||
-      (is_written && (!are_alike(*keys, *values, {0, 1, 2}) || !are_alike(past_keys, *keys, {0, 1, 3}) ||
-                      !are_alike(past_values, *values, {3})))) {
-    throw std::invalid_argument("sequence: keys and values of a cache do not fit each other");
-  }
-  const auto size = [](const auto& array, std::size_t axis) { return static_cast<std::int64_t>(array.shape(axis)); };
-  KeyValueCache cache{};
-  cache.past_keys = cache_place<const float>(past_keys);
-  cache.past_values = cache_place<const float>(past_values);
-  if (is_written) {
-    cache.keys = cache_place<float>(*keys);
-    cache.values = cache_place<float>(*values);
-  }
-  cache.sequences = size(past_keys, 0);
-  cache.heads = size(past_keys, 1);
-  cache.depth = size(past_keys, 3);
-  cache.value_depth = size(past_values, 3);
-  cache.past = size(past_keys, 2);
-  cache.total = is_written ? size(*keys, 2) : cache.past;
-  const auto lengths = [&](const std::optional<IndicesIn>& of) -> const std::int64_t* {
-    if (!of) return nullptr;
-    if (of->size() != past_keys.shape(0)) throw std::invalid_argument("sequence: one length per sequence of a cache");
-    return of->data();
-  };
-  cache.past_of = lengths(past_of);
-  cache.ends_of = lengths(ends_of);
-  if (mask) {
-    cache.mask = mask->data();
-    cache.mask_sequences = size(*mask, 0);
-    cache.mask_heads = size(*mask, 1);
-    cache.mask_queries = size(*mask, 2);
-    cache.mask_keys = size(*mask, 3);
-  }
-  return cache;
-}
-
 using Arrays = nb::typed<nb::sequence, FloatsIn>;
 
 std::vector<float*> pointers_to(const Sequence& sequence, const Arrays& arrays) {
@@ -239,6 +177,10 @@ void bind_sequence(nb::module_& module) {
       .def(nb::init<>())
       .def("release_idle", &Workspace::release_idle, nb::call_guard<Unlocked>(), "Free what no sequence has borrowed.");
 
+  nb::class_<CacheRoom>(module, "CacheRoom", "Keys and values that have room for more tokens than there are.")
+      .def(nb::init<CacheOut, CacheOut>(), nb::arg("keys").noconvert(), nb::arg("values").noconvert(),
+           "Arrays of (sequences, heads, tokens, depth), which runs read and write from the first token on.");
+
   nb::class_<Sequence>(module, "Sequence", "Operators one after the other, with their buffers.")
       .def(nb::new_(&make_sequence), "steps"_a, "scratch_size"_a, "array_sizes"_a,
            "A step is (op, shape of its input, input, (second operand, third operand, mask), output). Operands are "
@@ -251,7 +193,8 @@ void bind_sequence(nb::module_& module) {
           "cache has one of `caches`: keys and values of the past, those after the run, of (sequences, heads, tokens, "
           "depth), which may lie where the past ones do, and are None where the cache is only read; the tokens of each "
           "sequence's past where they differ, those that count, and a mask of (sequences, heads, new tokens, tokens), "
-          "or None. Thread-safe.")
+          "or None. For a CacheRoom the tokens of the past and after the run take the place of the arrays. "
+          "Thread-safe.")
       .def("run_each", &run_each, "pool"_a, "workspace"_a, "arrays"_a,
            "Run once for each element of `arrays`, which is as that of `run`: each on one thread of the pool.")
       .def(

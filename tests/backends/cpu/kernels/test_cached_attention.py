@@ -69,6 +69,7 @@ def test_attention_to_a_cache(draw: st.DataObject, isa: str, threads: int) -> No
     room = [random_array(rng, (sequences, key_heads, total + 2, size)) for size in (depth, value_depth)]
     behind = [array[:, :, total:].copy() for array in room]
     pasts = [array[:, :, :past].copy() for array in room]
+    in_room = in_place and draw.draw(st.booleans())
     made = [array[:, :, :total] if in_place else np.empty_like(array[:, :, :total]) for array in room]
     given = [array[:, :, :past] for array in room] if in_place else pasts
     past_of = rng.integers(0, past + 1, sequences) if padded else None
@@ -80,7 +81,8 @@ def test_attention_to_a_cache(draw: st.DataObject, isa: str, threads: int) -> No
         hidden[..., :: window or total] = False  # a query sees something
         mask[hidden] = draw.draw(st.sampled_from((LEAST, -np.inf)))
     out = np.empty((sequences * tokens, heads * value_depth), np.float32)
-    caches = [(*given, *made, past_of, None, mask)]
+    place = (_kernels.CacheRoom(*room), past, total) if in_room else (*given, *made)
+    caches = [(*place, past_of, None, mask)]
     sequence_of(op, sizes, out.size).run(POOLS[threads], WORKSPACE, [q, k, v, out], caches=caches)
 
     begins = np.full(sequences, past) if past_of is None else past_of
@@ -177,6 +179,27 @@ def test_caches_that_do_not_fit_are_refused(caches: Any, said: str) -> None:
     arrays = [zeros(2, 8), zeros(2, 4), zeros(2, 4), zeros(2, 8)]
     with pytest.raises(ValueError, match=said):
         sequence.run(POOLS[1], WORKSPACE, arrays, caches=caches)
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "said"),
+    [
+        (zeros(1, 1, 5, 4), zeros(1, 1, 6, 4), "fit each other"),
+        (zeros(1, 1, 4, 5).swapaxes(2, 3), zeros(1, 1, 5, 4), "one after the other"),
+    ],
+)
+def test_rooms_that_do_not_fit_are_refused(keys: Array, values: Array, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        _kernels.CacheRoom(keys, values)
+
+
+@pytest.mark.parametrize(("past", "total"), [(-1, 1), (4, 3), (4, 6)])
+def test_tokens_that_a_room_does_not_have_are_refused(past: int, total: int) -> None:
+    room = _kernels.CacheRoom(zeros(1, 1, 5, 4), zeros(1, 1, 5, 4))
+    sequence = sequence_of(one(), [(2, 8), (2, 4), (2, 4)], 16)
+    arrays = [zeros(2, 8), zeros(2, 4), zeros(2, 4), zeros(2, 8)]
+    with pytest.raises(ValueError, match="no room"):
+        sequence.run(POOLS[1], WORKSPACE, arrays, caches=[(room, past, total, None, None, None)])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
