@@ -153,11 +153,23 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 if name in graph.derived:
                     made_of_constants.setdefault(graph.derived[name], {})[name] = None
             groups.append(NodeGroup(step.nodes, reads, step.written, step))
+    groups = _with_folded_operands(graph, groups)
     constant = [
-        NodeGroup((index,), (), tuple(names), None, "it makes an operand of the kernels out of constants")
+        NodeGroup((index,), (), left, None, "it makes an operand of the kernels out of constants")
         for index, names in made_of_constants.items()
+        if (left := tuple(name for name in names if name not in graph.constants))
     ]
     return [*constant, *groups], dims
+
+
+def _with_folded_operands(graph: GraphView, groups: list[NodeGroup]) -> list[NodeGroup]:
+    """The groups once operands that follow from constants have become constants, such as a part of a table."""
+    operands = {name for group in groups if group.step is not None for name in group.step.inputs}
+    arrays = {name for group in groups if group.step is not None for name in group.step.arrays}
+    folded = {name for name in operands - arrays if name in graph.derived and graph.fold(name)}
+    if not folded:
+        return groups
+    return [replace(group, reads=tuple(name for name in group.reads if name not in folded)) for group in groups]
 
 
 def given_up(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:

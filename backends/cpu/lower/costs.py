@@ -24,6 +24,7 @@ from sift_onnx.backends.lowering.specs import (
     BatchedMatmul,
     Conv,
     Depthwise,
+    Elementwise,
     GlobalPool,
     LayerNormalization,
     LinearLayer,
@@ -69,6 +70,8 @@ _STEP_SECONDS = 2.5e-6
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 # Activations that cost next to nothing where a result is stored.
 _COMPARISONS = ("none", "clip", "leaky")
+# Functions that cost as much as an activation that is more.
+_SLOW_FUNCTIONS = ("exponential", "softplus", "logarithm", "sine", "cosine")
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,8 @@ def step_work(step: Step, operand: Shape, result: Shape, second: Shape | None = 
         kind = _ACTIVATION
     else:
         is_plain = getattr(spec, "activation", NO_ACTIVATION)[0] in _COMPARISONS
-        kind = _ELEMENTWISE if is_plain else _ACTIVATION
+        is_function = isinstance(spec, Elementwise) and spec.kind in _SLOW_FUNCTIONS
+        kind = _ELEMENTWISE if is_plain and not is_function else _ACTIVATION
     return Work(kind, 0.0, 1.0, 0.0, nbytes)
 
 

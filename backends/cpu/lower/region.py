@@ -27,6 +27,9 @@ from sift_onnx.operators.labels import node_name
 
 __all__ = ["PreparedRows", "Region", "fused_steps", "region_of"]
 
+# Constants of as many bytes are not copied.
+_LARGE_BYTES = 1 << 20
+
 
 @dataclass(frozen=True)
 class PreparedRows:
@@ -173,7 +176,7 @@ def region_of(graph: GraphView, part: Part) -> Region:
         early = count_of_large(steps, dims, chains_of(steps, outputs))
     read = {name for step in steps[early:] for name in step.inputs}
     passed = [step.output for step in steps[:early] if step.output in read or step.output in outputs]
-    constants = {name: np.array(graph.values_of(name)) for name, _ in inputs if name in graph.constants}
+    constants = {name: _held(graph, name) for name, _ in inputs if name in graph.constants}
     nodes = [graph.nodes[step.nodes[0]] for step in steps]
     return Region(
         tuple(steps),
@@ -209,6 +212,13 @@ def _parted(fused: Sequence[Step]) -> tuple[tuple[PreparedRows, ...], list[Step]
         if not isinstance(step.spec, TableRows)
     ]
     return tuple(rows.values()), steps
+
+
+def _held(graph: GraphView, name: str) -> npt.NDArray[Any]:
+    """The values of a constant. Large ones, such as tables of embeddings, are not copied, though they hold the file."""
+    values = graph.values_of(name)
+    assert values is not None
+    return np.ascontiguousarray(values) if values.nbytes >= _LARGE_BYTES else np.array(values)
 
 
 def _inputs_of(steps: Sequence[Step]) -> tuple[tuple[str, View], ...]:

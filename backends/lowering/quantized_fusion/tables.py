@@ -38,6 +38,9 @@ _FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
     "reciprocal": np.reciprocal,
     "exponential": np.exp,
     "softplus": lambda values: np.logaddexp(np.float32(0), values),
+    "logarithm": np.log,
+    "sine": np.sin,
+    "cosine": np.cos,
 }
 
 

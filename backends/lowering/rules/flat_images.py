@@ -40,9 +40,10 @@ _OF_IMAGES = frozenset({
     "MaxPool", "QLinearAveragePool", "QLinearConv", "QLinearGlobalAveragePool", "Resize", "Upsample",
 })  # fmt: skip
 _OF_EITHER = frozenset({
-    "Abs", "Add", "Clip", "DequantizeLinear", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Max", "Min",
-    "Mish", "Mul", "PRelu", "QLinearAdd", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QuantizeLinear", "Relu",
-    "Selu", "Sigmoid", "Sub", "Tanh",
+    "Abs", "Add", "Clip", "Cos", "DequantizeLinear", "Div", "Elu", "Exp", "Gelu", "HardSigmoid", "HardSwish",
+    "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "QLinearAdd", "QLinearLeakyRelu",
+    "QLinearMul", "QLinearSigmoid", "QuantizeLinear", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Softplus",
+    "Sqrt", "Sub", "Tanh",
 })  # fmt: skip
 
 

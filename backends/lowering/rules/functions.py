@@ -14,6 +14,7 @@ __all__ = ["activation", "bounded", "power", "selection", "unary_function"]
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 _FUNCTIONS: dict[str, UnaryFunction] = {
     "Sqrt": "square_root", "Reciprocal": "reciprocal", "Exp": "exponential", "Softplus": "softplus",
+    "Log": "logarithm", "Sin": "sine", "Cos": "cosine",
 }  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def bounded(node: NodeView) -> Step:
 
 
 def unary_function(node: NodeView) -> Step:
-    """Sqrt, Reciprocal, Exp and Softplus."""
+    """Sqrt, Reciprocal, Exp, Log, Sin, Cos and Softplus."""
     return node.step(Elementwise(_FUNCTIONS[node.op]), node.operand(0))
 
 

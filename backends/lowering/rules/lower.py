@@ -58,7 +58,7 @@ _RULES.add_table({
     **dict.fromkeys(("Max", "Min"), functions.bounded),
     "PRelu": elementwise.parametric_relu,
     "Pow": functions.power,
-    **dict.fromkeys(("Sqrt", "Reciprocal", "Exp", "Softplus"), functions.unary_function),
+    **dict.fromkeys(("Sqrt", "Reciprocal", "Exp", "Log", "Sin", "Cos", "Softplus"), functions.unary_function),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
     "MaxPool": pooling.pool,
     "AveragePool": pooling.pool,

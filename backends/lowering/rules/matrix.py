@@ -23,7 +23,7 @@ def matmul(node: NodeView) -> Step | tuple[Step, ...]:
     if node.constant(0) is not None and _is_computed(node, 1):
         return _weights_first(node)
     node.operand(0, "rows")
-    if _is_computed(node, 1):
+    if _is_computed(node, 1) or _is_stack(node, 1):
         return _product(node, (node.input(0), node.input(1)), (node.dims(0), node.dims(1)), 1.0)
     return node.step(Matmul(_weights(node, transposed=True), None), "rows")
 
@@ -112,9 +112,18 @@ def _is_computed(node: NodeView, position: int) -> bool:
     return not is_known and not node.is_dequantized(position)
 
 
+def _is_stack(node: NodeView, position: int) -> bool:
+    """Whether an operand is constant matrices, one for each of a batch, such as positions that each head projects."""
+    name, dims = node.input(position), node.graph.dims(node.input(position))
+    if dims is None or len(dims) < 3 or not node.graph.fold(name):
+        return False
+    return np.dtype(node.graph.constants[name].dtype) == np.float32
+
+
 def _product(node: NodeView, names: tuple[str, str], dims: tuple[Dims, Dims], scale: float) -> Step:
-    """The product of two values that are computed."""
-    node.operand(1, "rows")
+    """The product of two values that are computed, or of one and a stack of constant matrices."""
+    if node.input(1) not in node.graph.constants:
+        node.operand(1, "rows")
     if node.is_dequantized(0):
         raise NotLowered("its operands are quantized; the kernels multiply two of them in attention only")
     depth, other = dims[0][-1], dims[1][-2]

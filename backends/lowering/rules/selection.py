@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import is_standard_op
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import ArgExtreme, CastIntegers, GatherElements, GatherRows, TopK
 
-__all__ = ["arg_extreme", "cast_integers", "gather_elements", "gather_rows", "makes_integers", "top_k"]
+__all__ = ["arg_extreme", "cast_integers", "gather_elements", "gather_rows", "is_lookup", "makes_integers", "top_k"]
 
 
 def arg_extreme(node: NodeView) -> Step:
@@ -82,13 +83,28 @@ def _before_repeating(node: NodeView, axis: int) -> str:
 
 
 def gather_rows(node: NodeView) -> Step:
-    """Gather of rows of a constant table by integers that are made in the kernels."""
-    table = node.constant(0)
-    if table is None or np.dtype(table.dtype) != np.float32 or len(table.shape) != 2 or node.attribute("axis", 0):
+    """Gather of rows of a constant table, by integers that are made in the kernels or come from outside."""
+    table = _table(node)
+    if table is None:
         raise NotLowered("it gathers by integers of a kernel what are no rows of a constant matrix")
-    view = node.views[node.input(1)]
+    view = node.views.get(node.input(1), "rows")
     step = node.step(GatherRows(int(table.shape[1])), view, "rows", operands=(1, 0))
     return replace(step, dtype=DType.INT64)
+
+
+def is_lookup(node: NodeView) -> bool:
+    """Whether a Gather takes rows of a constant table by integers that differ from run to run, as an embedding does."""
+    name = node.input(1)
+    is_computed = name not in node.graph.constants and name not in node.graph.derived
+    is_integer = node.graph.elem_type(name) == DType.INT64.onnx_type
+    return is_computed and is_integer and _table(node) is not None and bool(node.dims(1))
+
+
+def _table(node: NodeView) -> gs.Constant | None:
+    """The constant matrix that a Gather takes rows of; None if it takes anything else."""
+    table = node.constant(0)
+    is_matrix = table is not None and np.dtype(table.dtype) == np.float32 and len(table.shape) == 2
+    return table if is_matrix and not node.attribute("axis", 0) else None
 
 
 def cast_integers(node: NodeView) -> Step:

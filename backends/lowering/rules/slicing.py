@@ -8,7 +8,7 @@ from itertools import pairwise
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.resampling import Padding, Slicing
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
-from sift_onnx.backends.lowering.rules.selection import gather_rows, makes_integers
+from sift_onnx.backends.lowering.rules.selection import gather_rows, is_lookup, makes_integers
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import (
     Channels,
@@ -79,7 +79,7 @@ def gather(node: NodeView) -> Step | tuple[Step, ...]:
     where its places are along the first axis.
     """
     places = node.array(1)
-    if places is None and makes_integers(node, 1) and node.op == "Gather":
+    if places is None and node.op == "Gather" and (makes_integers(node, 1) or is_lookup(node)):
         return gather_rows(node)
     if places is None:
         raise NotLowered(f"the places that it gathers are {node.why_not_constant(1)}")

@@ -10,6 +10,7 @@ import onnx
 from sift_onnx.backends.lowering.dims import Dim, Dims, cut, divided, product, solved, window
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
+from sift_onnx.operators.einsum_terms import einsum_terms
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
 __all__ = ["dims_of_parts", "dims_of_result", "reshaped"]
@@ -23,7 +24,8 @@ _WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 # The result has the sizes of the first operand.
 _SAME = ELEMENTWISE_UNARY | {
     "BatchNormalization", "Clip", "CumSum", "Dropout", "GroupNormalization", "InstanceNormalization",
-    "LayerNormalization", "RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization", "Softmax",
+    "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization",
+    "RotaryEmbedding", "ScatterElements", "ScatterND", "SimplifiedLayerNormalization", "Softmax", "Trilu",
 }  # fmt: skip
 
 
@@ -103,6 +105,12 @@ def dims_of_result(
             places = known.dims(node.input[1])
             taken = places[-1] if places else None
             return (*places[:-1], *first[taken:]) if places and isinstance(taken, int) else None
+        case "Einsum":
+            return _dims_of_einsum(known, node, attributes["equation"].decode())
+        case "Tile":
+            repeats = known.vector(node.input[1])
+            is_known = repeats is not None and len(repeats) == len(first)
+            return [product(pair) for pair in zip(first, repeats or (), strict=True)] if is_known else None
         case "Expand":
             target = known.vector(node.input[1])
             return broadcast([first, target]) if target is not None else None
@@ -184,6 +192,21 @@ def _dims_of_windows(
         for i, size in enumerate(sizes)
     ]
     return [images, made, *positions]
+
+
+def _dims_of_einsum(known: KnownSizes, node: onnx.NodeProto, equation: str) -> Sequence[Dim | None] | None:
+    """Of each label of the result, the size that an operand has."""
+    dims = [own for own in map(known.dims, node.input) if own is not None]
+    terms, result = einsum_terms(equation, [len(own) for own in dims])
+    if len(dims) < len(node.input) or terms is None or [*map(len, terms)] != [*map(len, dims)]:
+        return None
+    sizes: dict[str, Dim] = {}
+    for term, own in zip(terms, dims, strict=True):
+        for label, size in zip(term, own, strict=True):
+            # One position is repeated.
+            if sizes.get(label, 1) == 1 or (isinstance(size, int) and size != 1):
+                sizes[label] = size
+    return [sizes[label] for label in result if label in sizes]
 
 
 def _dims_of_padded(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:

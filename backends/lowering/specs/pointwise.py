@@ -11,7 +11,7 @@ from sift_onnx.backends.lowering.weights import Floats
 __all__ = ["ChannelCombine", "ChannelScale", "Elementwise", "UnaryFunction"]
 
 # Of one operand, and no activations.
-UnaryFunction = Literal["square_root", "reciprocal", "exponential", "softplus"]
+UnaryFunction = Literal["square_root", "reciprocal", "exponential", "softplus", "logarithm", "sine", "cosine"]
 
 
 @dataclass(frozen=True)

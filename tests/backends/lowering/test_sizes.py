@@ -189,3 +189,16 @@ def test_sizes_go_on_behind_a_group_normalization(opset: int) -> None:
     assert graph.dims("pooled") == ("n", 8, 4, 4)
     assert graph.dims("last") == ("n", 5, 4, 4)
     assert graph.dims("larger") == ("n", 2, 8, 10) == ("n", *run(net.model(), net.feeds)["larger"].shape[1:])
+
+
+def test_sizes_of_sums_of_products_and_of_repetitions() -> None:
+    net, x = dynamic()
+    y = net.input("y", 2, 1, 5, declared=["n", 1, "t"])
+    net.op("Einsum", x, y, equation="btd,bkt->bdk", name="sum")
+    net.op("Einsum", x, y, equation="...td,...kt", name="implicit")
+    repeats = net.op("Concat", net.constant([1]), size(net, y, 2), net.constant([2]), axis=0)
+    net.output(net.op("Tile", y, repeats, name="tiled"), 2, 5, 10)
+    graph = view_of(net)
+    assert graph.dims("sum") == ("n", 12, 1)
+    assert graph.dims("implicit") == ("n", 12, 1)
+    assert graph.dims("tiled") == ("n", "t", product((2, "t")))

@@ -21,15 +21,18 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-constexpr Names<ViewArithmeticKind, 9> kKinds{{{"first", ViewArithmeticKind::first},
-                                               {"add", ViewArithmeticKind::add},
-                                               {"subtract", ViewArithmeticKind::subtract},
-                                               {"multiply", ViewArithmeticKind::multiply},
-                                               {"divide", ViewArithmeticKind::divide},
-                                               {"square_root", ViewArithmeticKind::square_root},
-                                               {"reciprocal", ViewArithmeticKind::reciprocal},
-                                               {"exponential", ViewArithmeticKind::exponential},
-                                               {"softplus", ViewArithmeticKind::softplus}}};
+constexpr Names<ViewArithmeticKind, 12> kKinds{{{"first", ViewArithmeticKind::first},
+                                                {"add", ViewArithmeticKind::add},
+                                                {"subtract", ViewArithmeticKind::subtract},
+                                                {"multiply", ViewArithmeticKind::multiply},
+                                                {"divide", ViewArithmeticKind::divide},
+                                                {"square_root", ViewArithmeticKind::square_root},
+                                                {"reciprocal", ViewArithmeticKind::reciprocal},
+                                                {"exponential", ViewArithmeticKind::exponential},
+                                                {"softplus", ViewArithmeticKind::softplus},
+                                                {"logarithm", ViewArithmeticKind::logarithm},
+                                                {"sine", ViewArithmeticKind::sine},
+                                                {"cosine", ViewArithmeticKind::cosine}}};
 
 using Sizes = std::vector<std::int64_t>;
 // Shape of the tensor, floats in front of the first value, and from one position of each axis to the next.
@@ -92,7 +95,8 @@ void bind_views(nb::module_& module) {
           "out"_a = nb::none(), "scale"_a = 1.0F, "shift"_a = 0.0F, "activation"_a = kNoActivation,
           "layout"_a = "planes", "isa"_a = "",
           "`kind` is 'first', 'add', 'subtract', 'multiply', 'divide', or a function of `left` alone: 'square_root', "
-          "'reciprocal', 'exponential' or 'softplus'; for 'first', `left` is scaled and shifted. "
+          "'reciprocal', 'exponential', 'softplus', 'logarithm', 'sine' or 'cosine'; for 'first', `left` is scaled and "
+          "shifted. "
           "Input and second operand hold `left` and "
           "`right`, arrays of `sizes`, which are given as those of BatchedMatmul. The result is an array of `sizes` in "
           "order, as the channels of one image, or of each; or it is written to where `out` says, and the rest of that "

@@ -19,6 +19,9 @@ std::optional<UnaryFunction> function_of(ViewArithmeticKind kind) {
     case ViewArithmeticKind::reciprocal: return UnaryFunction::reciprocal;
     case ViewArithmeticKind::exponential: return UnaryFunction::exponential;
     case ViewArithmeticKind::softplus: return UnaryFunction::softplus;
+    case ViewArithmeticKind::logarithm: return UnaryFunction::logarithm;
+    case ViewArithmeticKind::sine: return UnaryFunction::sine;
+    case ViewArithmeticKind::cosine: return UnaryFunction::cosine;
     default: return std::nullopt;
   }
 }

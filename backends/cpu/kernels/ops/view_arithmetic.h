@@ -23,7 +23,10 @@ enum class ViewArithmeticKind : std::uint8_t {
   square_root,
   reciprocal,
   exponential,
-  softplus
+  softplus,
+  logarithm,
+  sine,
+  cosine
 };
 
 struct ViewArithmeticOptions {

@@ -135,7 +135,7 @@ def test_arithmetic_of_views(
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("kind", "function"), [
     ("square_root", np.sqrt), ("reciprocal", lambda x: 1 / x), ("exponential", np.exp),
-    ("softplus", lambda x: np.logaddexp(0, x)),
+    ("softplus", lambda x: np.logaddexp(0, x)), ("logarithm", np.log), ("sine", np.sin), ("cosine", np.cos),
 ])  # fmt: skip
 def test_functions_of_one_view(isa: str, kind: str, function: Any) -> None:
     """Over all that floats have, and where results vanish, overflow or are no numbers."""

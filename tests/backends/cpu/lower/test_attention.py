@@ -94,11 +94,11 @@ def test_a_long_chain_of_numbers_is_one_scale() -> None:
 def test_attention_that_is_given_up_takes_its_mask_of_constants_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mask that is a table of weights behind nodes, as relative positions are."""
     net = AttentionNet()
-    net.x = net.op("Sin", net.x)
+    net.x = net.op("Atan", net.x)
     q, k, v = net.projections()
     mask = net.op("Unsqueeze", net.weight(HEADS, TOKENS, TOKENS, fan_in=1), net.constant([0], dtype=np.int64))
     joined = net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask))
-    net.ends(net.op("Sin", joined))
+    net.ends(net.op("Atan", joined))
 
     def why_not_profitable(steps: list[Step], *_: object) -> str:
         return "given up" if any(isinstance(step.spec, Attention) for step in steps) else ""

@@ -111,6 +111,19 @@ def functions(net: SparseNet) -> str:
     return net.dense(net.op("Tanh", x), WIDTH, 3)
 
 
+def waves_of_tokens(net: SparseNet) -> str:
+    """Positions in octaves, as networks of radiance fields encode them, and a logarithm."""
+    x = tokens(net)
+    waves = [net.op(kind, net.op("Mul", x, net.constant(scale))) for kind in ("Sin", "Cos") for scale in (1.0, 64.0)]
+    logarithm = net.op("Log", net.op("Clip", net.op("Abs", x), net.constant(1e-6)))
+    return net.dense(net.op("Concat", x, *waves, logarithm, axis=-1), 6 * WIDTH, 3)
+
+
+def waves_of_images(net: SparseNet) -> str:
+    x = images(net)
+    return net.conv(net.op("Add", net.op("Sin", x), net.op("Cos", x)), CHANNELS, 3)
+
+
 def windows_of_a_series(net: SparseNet) -> str:
     """Patches that overlap, gathered by their places as torch unfolds a series."""
     x = net.op("Transpose", tokens(net), perm=[0, 2, 1])
@@ -168,7 +181,7 @@ NETS: dict[str, Callable[[SparseNet], str]] = {
         attention_pooling, softmax_of_tokens, softmax_of_rows, softmax_of_the_batch, largest_tokens, largest_channels,
         largest_rows, largest_columns, largest_of_several_axes, largest_of_the_batch, deviations, roots_of_images,
         normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position,
-        functions, softplus_of_torch, windows_of_a_series, tokens_in_any_order,
+        functions, waves_of_tokens, waves_of_images, softplus_of_torch, windows_of_a_series, tokens_in_any_order,
     )
 }  # fmt: skip
 

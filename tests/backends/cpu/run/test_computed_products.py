@@ -171,12 +171,23 @@ def outer_products(net: SparseNet) -> str:
     return net.dense(net.op("Flatten", x), 3 * WIDTH, 6)
 
 
+def constant_matrices(net: SparseNet) -> str:
+    """Scores of positions that each head projects, and a matrix that is the same for all tokens of a batch."""
+    x = net.op("Reshape", tokens(net), net.constant([0, 0, HEADS, DEPTH]))
+    heads = net.op("Transpose", x, perm=[0, 2, 1, 3])
+    scores = net.op("MatMul", heads, net.op("Transpose", net.weight(1, HEADS, 5, DEPTH), perm=[0, 1, 3, 2]))
+    x = net.op("Transpose", net.op("MatMul", scores, net.weight(HEADS, 5, DEPTH)), perm=[0, 2, 1, 3])
+    x = net.op("Reshape", x, net.constant([0, 0, WIDTH]))
+    return net.dense(net.op("MatMul", x, net.weight(1, WIDTH, WIDTH)), WIDTH, 6)
+
+
 NETS: dict[str, Callable[[SparseNet], str]] = {
     make.__name__.replace("_", " "): make
     for make in (
         linear_attention, channel_attention, attention_with_weights_that_leave, gram_matrix, interactions,
         similarities, turned_first, one_row, windows, bilinear_pooling, shares, probabilities, logarithms,
         classes_of_pixels, padded_tokens, weights_on_the_left, sums_of_tokens, named_axes, outer_products,
+        constant_matrices,
     )
 }  # fmt: skip
 

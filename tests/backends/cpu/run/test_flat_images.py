@@ -94,10 +94,24 @@ def test_lengths_may_be_open():
 def test_layers_on_either_side_of_what_onnxruntime_has():
     net = SparseNet(opset=20)
     x = conv(net, net.input("x", 2, 4, 13, declared=["n", 4, 13]), 4, 6, 3)
-    y = conv(net, net.op("Cos", x), 6, 6, 3)
+    y = conv(net, net.op("Atan", x), 6, 6, 3)
     net.output(net.op("Relu", net.op("Add", y, x)))
     program = assert_same_at_batches(net.model(), (1, 17), {"x": (1, 4, 13)})
     assert len(regions(program)) == 2
+
+
+def test_functions_between_layers():
+    """A vocoder's activation with a learned frequency per channel, x + sin(a x)^2 / a, and other functions."""
+    net = SparseNet(opset=20)
+    x = conv(net, net.input("x", 2, 4, 13, declared=["n", 4, "length"]), 4, 6, 3)
+    frequency = net.constant(np.linspace(0.5, 2, 6, dtype=np.float32).reshape(1, 6, 1))
+    wave = net.op("Pow", net.op("Sin", net.op("Mul", frequency, x)), net.constant(2.0))
+    y = conv(net, net.op("Add", x, net.op("Div", wave, frequency)), 6, 6, 3)
+    z = net.op("Div", net.op("Neg", net.op("Cos", y)), net.op("Exp", y))
+    z = net.op("Add", net.op("Sqrt", net.op("Abs", z)), net.op("Reciprocal", net.op("Softplus", y)))
+    net.output(conv(net, net.op("Log", net.op("Exp", z)), 6, 4, 3))
+    program = assert_same_at_batches(net.model(), (1, 3, 17), {"x": (1, 4, 13)}, tolerance=1e-4)
+    assert len(program.parts) == 1
 
 
 def test_a_model_opens_again_from_a_cache(tmp_path):

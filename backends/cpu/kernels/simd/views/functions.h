@@ -4,6 +4,8 @@
 #include "simd/activation.h"
 #include "simd/vec.h"
 #include "simd/views/kernel_table.h"
+#include "simd/views/logarithm.h"
+#include "simd/views/sine.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -55,6 +57,9 @@ inline void function_of(UnaryFunction kind, const float* a, float* out, std::int
     case UnaryFunction::reciprocal: return each(a, out, count, [](Vec x) { return 1.0F / x; });
     case UnaryFunction::exponential: return each(a, out, count, [](Vec x) { return exponential(x); });
     case UnaryFunction::softplus: return each(a, out, count, [](Vec x) { return softplus(x); });
+    case UnaryFunction::logarithm: return each(a, out, count, [](Vec x) { return logarithm(x); });
+    case UnaryFunction::sine: return each(a, out, count, [](Vec x) { return sine<0>(x); });
+    case UnaryFunction::cosine: return each(a, out, count, [](Vec x) { return sine<1>(x); });
   }
 }
 

@@ -79,7 +79,7 @@ struct ExtremeValuesArgs {
   float* out;  // [lanes]
 };
 
-enum class UnaryFunction : std::uint8_t { square_root, reciprocal, exponential, softplus };
+enum class UnaryFunction : std::uint8_t { square_root, reciprocal, exponential, softplus, logarithm, sine, cosine };
 
 struct ViewKernels {
   void (*product_tile)(const ProductTileArgs&);
