@@ -167,7 +167,7 @@ class RegionProgram:
             raise UsageError(str(error)) from error
         if isinstance(into, CacheStep):
             return outputs
-        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
+        return [*outputs, *(array for cache in caches for array in cache[2:4] if isinstance(array, np.ndarray))]
 
     def _run_slabs(
         self,
