@@ -15,14 +15,17 @@ import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.region import Region
+from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, SharedArrays, cache_arrays, fitting_mask
 from sift_onnx.backends.cpu.run.input_checks import InputCheck
 from sift_onnx.backends.lowering.specs.decoding import CacheNames
 from sift_onnx.errors import UsageError
 from sift_onnx.shapes.tensor_specs import TensorSpec
 
-__all__ = ["CacheRooms", "CacheStep", "can_have_rooms"]
+__all__ = ["CacheInRoom", "CacheRooms", "CacheStep", "caches_of_step", "can_have_rooms"]
 
 Array = npt.NDArray[Any]
+# The room, tokens before and after the run, those of each sequence's past and those that count, the mask.
+CacheInRoom = tuple[_kernels.CacheRoom, int, int, Array | None, Array | None, Array | None]
 # Of [sequences, heads, tokens, depth].
 _LENGTH_AXIS = 2
 
@@ -109,6 +112,32 @@ class CacheStep:
 
     rooms: CacheRooms
     past: int
+
+
+def caches_of_step(
+    caches: tuple[CacheNames, ...],
+    values: Mapping[str, Array],
+    scores: Sequence[tuple[int, int, int]],
+    step: CacheStep,
+    shared: SharedArrays,
+) -> list[CacheArrays | CacheInRoom]:
+    """As :func:`cache_arrays`, of all caches of a step in rooms; what is only read is among ``values``."""
+    found: list[CacheArrays | CacheInRoom] = []
+    last: tuple[object, ...] = ()
+    for names, own, room in zip(caches, scores, step.rooms.rooms_of(caches), strict=True):
+        if room is None:
+            found.append(cache_arrays(names, values, own, _nothing_new, {}, shared))
+            continue
+        if (names.places, own) != last:
+            last = names.places, own
+            total, past_of, ends_of = shared.lengths(names, values, step.past, own[2])
+            mask = fitting_mask(names, values, own, step.past, total, shared)
+        found.append((room, step.past, total, past_of, ends_of, mask))
+    return found
+
+
+def _nothing_new(sizes: tuple[int, ...]) -> Array:
+    raise AssertionError(f"a cache of {sizes} is written, and has no room")
 
 
 def can_have_rooms(regions: Iterable[Region], presents: Mapping[str, str]) -> bool:

@@ -13,21 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.region import PreparedRows
-from sift_onnx.backends.cpu.run.cache_rooms import CacheStep
 from sift_onnx.backends.lowering.dims import bound
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart, TableRows
 from sift_onnx.backends.lowering.weights import Floats
 from sift_onnx.errors import UsageError
 
-__all__ = ["CacheArrays", "CacheInRoom", "SharedArrays", "cache_arrays", "caches_of_step", "look_ups", "prepared_rows"]
+__all__ = ["CacheArrays", "SharedArrays", "cache_arrays", "fitting_mask", "look_ups", "prepared_rows"]
 
 Array = npt.NDArray[Any]
 # Past keys and values, those after the run, the tokens of each sequence's past and those that count, the mask.
 CacheArrays = tuple[Array, Array, Array | None, Array | None, Array | None, Array | None, Array | None]
-# The room, tokens before and after the run, and the last three of the above.
-CacheInRoom = tuple[_kernels.CacheRoom, int, int, Array | None, Array | None, Array | None]
 _Lengths = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]
 
 
@@ -133,37 +129,11 @@ def cache_arrays(
         _target(name, (*array.shape[:2], total, array.shape[3]), into, new_array) if name else None
         for name, array in ((names.keys, past_keys), (names.values, past_values))
     ]
-    mask = _fitting_mask(names, values, scores, past, total, shared)
+    mask = fitting_mask(names, values, scores, past, total, shared)
     return _rows(past_keys), _rows(past_values), made[0], made[1], past_of, ends_of, mask
 
 
-def caches_of_step(
-    caches: tuple[CacheNames, ...],
-    values: Mapping[str, Array],
-    scores: Sequence[tuple[int, int, int]],
-    step: CacheStep,
-    shared: SharedArrays,
-) -> list[CacheArrays | CacheInRoom]:
-    """As :func:`cache_arrays`, of all caches of a step in rooms; what is only read is among ``values``."""
-    found: list[CacheArrays | CacheInRoom] = []
-    last: tuple[object, ...] = ()
-    for names, own, room in zip(caches, scores, step.rooms.rooms_of(caches), strict=True):
-        if room is None:
-            found.append(cache_arrays(names, values, own, _nothing_new, {}, shared))
-            continue
-        if (names.places, own) != last:
-            last = names.places, own
-            total, past_of, ends_of = shared.lengths(names, values, step.past, own[2])
-            mask = _fitting_mask(names, values, own, step.past, total, shared)
-        found.append((room, step.past, total, past_of, ends_of, mask))
-    return found
-
-
-def _nothing_new(sizes: tuple[int, ...]) -> Array:
-    raise AssertionError(f"a cache of {sizes} is written, and has no room")
-
-
-def _fitting_mask(
+def fitting_mask(
     names: CacheNames,
     values: Mapping[str, Array],
     scores: tuple[int, int, int],
@@ -171,6 +141,7 @@ def _fitting_mask(
     total: int,
     shared: SharedArrays,
 ) -> Array | None:
+    """What is added to the scores of a step; None where that is nothing. Arguments and errors as above."""
     if not names.masks:
         return None
     mask = shared.mask(names.masks, values)

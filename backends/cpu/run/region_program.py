@@ -17,16 +17,8 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES_PAY, Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.region import Region
-from sift_onnx.backends.cpu.run.cache_rooms import CacheStep
-from sift_onnx.backends.cpu.run.cached_arrays import (
-    CacheArrays,
-    CacheInRoom,
-    SharedArrays,
-    cache_arrays,
-    caches_of_step,
-    look_ups,
-    prepared_rows,
-)
+from sift_onnx.backends.cpu.run.cache_rooms import CacheInRoom, CacheStep, caches_of_step
+from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, SharedArrays, cache_arrays, look_ups, prepared_rows
 from sift_onnx.backends.cpu.run.kernel_names import active_flops, kernel_name
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators, without_values
 from sift_onnx.backends.cpu.run.region_stage import RegionStage
@@ -167,7 +159,7 @@ class RegionProgram:
             raise UsageError(str(error)) from error
         if isinstance(into, CacheStep):
             return outputs
-        return [*outputs, *(array for cache in caches for array in cache[2:4] if array is not None)]
+        return [*outputs, *(array for cache in caches for array in cache[2:4] if isinstance(array, np.ndarray))]
 
     def _run_slabs(
         self,
