@@ -117,7 +117,7 @@ def _is_stack(node: NodeView, position: int) -> bool:
     name, dims = node.input(position), node.graph.dims(node.input(position))
     if dims is None or len(dims) < 3 or not node.graph.fold(name):
         return False
-    return np.dtype(node.graph.constants[name].dtype) == np.float32
+    return bool(np.dtype(node.graph.constants[name].dtype) == np.float32)
 
 
 def _product(node: NodeView, names: tuple[str, str], dims: tuple[Dims, Dims], scale: float) -> Step:
