@@ -374,9 +374,11 @@ class ByteNet(PrunedNet):
             np.testing.assert_allclose(found[name].astype(int), array.astype(int), rtol=0, atol=steps, err_msg=name)
 
 
-def test_floats_between_quantized_layers_of_images_lie_in_planes() -> None:
+def test_floats_between_quantized_layers_of_images_are_quantized_where_they_are_made() -> None:
     # Also where a batch would fill the lanes of images, from which quads are made value by value.
     report = sift_onnx.profile(integer_net(), batch=32, threads=1)
     kernels = [node.kernel for node in report.nodes if node.op == "QuantizeLinear" and node.kernel]
-    assert len(kernels) > 2
-    assert not any("images16" in kernel for kernel in kernels[:-1]), kernels  # the last one quantizes rows
+    assert kernels == ["quantize planes", "quantize images16"]  # of the input, and of the rows after pooling
+    products = [node.kernel for node in report.nodes if node.op == "ConvInteger"]
+    assert len(products) == 3
+    assert all(kernel and "images16" not in kernel for kernel in products), products
