@@ -97,7 +97,7 @@ CacheRoom::CacheRoom(CacheOut keys, CacheOut values) : keys_(std::move(keys)), v
 
 KeyValueCache CacheRoom::cache(std::int64_t past, std::int64_t total) const {
   if (past < 0 || past > total || total > size_of(keys_, 2)) {
-    throw std::invalid_argument("sequence: past and new tokens are more than a cache holds");
+    throw std::invalid_argument("sequence: a cache has no room for the past and the new tokens");
   }
   KeyValueCache cache = all_;
   cache.past = past;
