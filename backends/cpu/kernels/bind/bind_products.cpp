@@ -52,6 +52,8 @@ constexpr Names<WeightForm, 6> kWeightForms{{{"csr", WeightForm::csr},
                                              {"dense", WeightForm::dense},
                                              {"code", WeightForm::code}}};
 
+constexpr Names<Extension, 3> kExtensions{
+    {{"none", Extension::none}, {"vnni", Extension::vnni}, {"vbmi2", Extension::vbmi2}}};
 constexpr Names<ValueType, 4> kValueTypes{{{"float32", ValueType::float32},
                                            {"bfloat16", ValueType::bfloat16},
                                            {"float16", ValueType::float16},
@@ -287,17 +289,18 @@ void bind_products(nb::module_& module) {
       .def(
           "__init__",
           [](Matmul* self, std::shared_ptr<const PackedRows> weights, const std::optional<FloatsIn>& bias,
-             const ActivationSpec& activation, const std::string& layout, const std::string& isa, bool extended) {
+             const ActivationSpec& activation, const std::string& layout, const std::string& isa,
+             const std::string& extension) {
             const MatmulOptions options{.activation = activation_of(activation),
                                         .layout = named(kLayouts, layout, "layout"),
-                                        .extended = extended};
+                                        .extension = named(kExtensions, extension, "extension")};
             const Unlocked unlocked;
             new (self) Matmul(std::move(weights), vector_of(bias), options, kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "planes",
-          "isa"_a = "", "extended"_a = true,
-          "For inputs of shape (m, columns, 1, 1). Operators of the same PackedRows share them. An extended one has "
-          "instructions beyond its instruction set, where this machine has them.")
+          "isa"_a = "", "extension"_a = "vbmi2",
+          "For inputs of shape (m, columns, 1, 1). Operators of the same PackedRows share them. An extension "
+          "(none, vnni, vbmi2: each has those before it) is of avx512, and used where this machine has it.")
       .def(
           "__init__",
           [](Matmul* self, const SparseWeights& weights, const std::optional<FloatsIn>& bias,

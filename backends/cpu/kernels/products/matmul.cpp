@@ -45,7 +45,7 @@ Matmul::Matmul(std::shared_ptr<const PackedRows> weights, std::vector<float> bia
       bias_(std::move(bias)),
       options_(options),
       kernels_(kernels),
-      packed_kernels_(packed_row_kernels(kernels, options.extended)) {
+      packed_kernels_(packed_row_kernels(kernels, options.extension)) {
   const std::int64_t rows = weights_->rows();
   if (!bias_.empty() && static_cast<std::int64_t>(bias_.size()) != rows) {
     throw std::invalid_argument("matmul: one bias per row of the weights");

@@ -20,7 +20,7 @@ namespace sift::cpu {
 struct MatmulOptions {
   Activation activation;
   Layout layout = Layout::nchw;
-  bool extended = true;  // instructions beyond the instruction set, where the machine has them
+  Extension extension = Extension::vbmi2;  // instructions beyond the instruction set, where the machine has them
 };
 
 class Matmul final : public Op {

@@ -13,6 +13,9 @@ namespace sift::cpu {
 namespace avx512 {
 const KernelTable* kernels();
 }
+namespace avx512_vnni {
+const PackedRowKernels* packed_row_kernels();
+}
 namespace avx512_vbmi2 {
 const PackedRowKernels* packed_row_kernels();
 }
@@ -42,16 +45,22 @@ const KernelTable* find_kernels(const char* isa) {
   return nullptr;
 }
 
-const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, [[maybe_unused]] bool extended) {
+const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, [[maybe_unused]] Extension most) {
 #if defined(SIFT_HAS_X86)
   // Asked once, as CPUID takes long in a virtual machine.
-  static const bool has_extensions = [] {
+  static const Extension own = [] {
     const std::vector<std::string> features = isa::cpu_features();
-    return std::ranges::all_of(std::vector<std::string>{"avx512_vbmi2", "avx512_vnni"}, [&](const std::string& needed) {
-      return std::ranges::find(features, needed) != features.end();
-    });
+    const auto has = [&](std::string_view name) { return std::ranges::find(features, name) != features.end(); };
+    if (!has("avx512_vnni")) return Extension::none;
+    return has("avx512_vbmi2") ? Extension::vbmi2 : Extension::vnni;
   }();
-  if (extended && has_extensions && &kernels == avx512::kernels()) return *avx512_vbmi2::packed_row_kernels();
+  if (&kernels == avx512::kernels()) {
+    switch (std::min(own, most)) {
+      case Extension::vbmi2: return *avx512_vbmi2::packed_row_kernels();
+      case Extension::vnni: return *avx512_vnni::packed_row_kernels();
+      case Extension::none: break;
+    }
+  }
 #endif
   return kernels.packed_rows;
 }

@@ -110,8 +110,8 @@ struct KernelTable {
 // Null if this build has no kernels for the instruction set.
 const KernelTable* find_kernels(const char* isa);
 
-// Those of `kernels`; if `extended`, those with instructions beyond avx512, where that is its instruction set and this
-// machine has them.
-const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, bool extended);
+// Those of `kernels`, with instructions beyond avx512 up to `most` where that is its instruction set and this machine
+// has them.
+const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, Extension most);
 
 }  // namespace sift::cpu

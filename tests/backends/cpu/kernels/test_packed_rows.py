@@ -14,7 +14,7 @@ from kernel_reference import assert_close, random_array, random_sparse, run
 from sift_onnx.backends.cpu import _kernels
 
 # With and without instructions beyond the instruction set.
-VARIANTS = [(isa, False) for isa in _kernels.supported_isas()] + [("", True)]
+VARIANTS = [*((isa, "none") for isa in _kernels.supported_isas()), ("", "vnni"), ("", "vbmi2")]
 Floats = np.ndarray
 STATUS = Path("/proc/self/status")
 
@@ -46,7 +46,7 @@ def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Floats, second: F
     return run(pool, op, x[:, :, None, None], added)[:, :, 0, 0]
 
 
-@pytest.mark.parametrize(("isa", "extended"), VARIANTS)
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
 @settings(max_examples=24, deadline=None)
 @given(
     m=st.integers(1, 17) | st.sampled_from((40, 300)),
@@ -60,7 +60,7 @@ def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Floats, second: F
 def test_products_agree_with_numpy(
     pool: _kernels.ThreadPool,
     isa: str,
-    extended: bool,
+    extension: str,
     m: int,
     rows: int,
     columns: int,
@@ -86,7 +86,7 @@ def test_products_agree_with_numpy(
     packed = _kernels.PackedRows(sparse, values, scales, group)
     bias = random_array(rng, (rows,))
     second = random_array(rng, (m, rows)) if m % 2 else None
-    op = _kernels.Matmul(packed, bias, layout=layout, isa=isa, extended=extended)
+    op = _kernels.Matmul(packed, bias, layout=layout, isa=isa, extension=extension)
     expected = x.astype(np.float64) @ exact.T + bias
     assert_close(product(pool, op, x, second), expected + (0 if second is None else second), columns)
 
@@ -95,10 +95,10 @@ def packed(weights: Floats, values: str = "float32", **scales: object) -> _kerne
     return _kernels.PackedRows(_kernels.SparseWeights.from_dense(*weights.shape, weights), values, **scales)
 
 
-@pytest.mark.parametrize(("isa", "extended"), VARIANTS)
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
 @pytest.mark.parametrize(("values", "group"), [("bfloat16", 0), ("int8", 0), ("int8", 48)])
 def test_sparse_rows_have_the_same_products_in_any_batch(
-    pool: _kernels.ThreadPool, isa: str, extended: bool, values: str, group: int
+    pool: _kernels.ThreadPool, isa: str, extension: str, values: str, group: int
 ) -> None:
     """Where weights become lists: slices of several words, rows without weights, and a row of weights alone."""
     rng = np.random.default_rng(0)
@@ -112,19 +112,19 @@ def test_sparse_rows_have_the_same_products_in_any_batch(
         exact *= np.repeat(scales, group or columns, axis=1)[:, :columns]
     bias = random_array(rng, (rows,))
     made = packed(weights, values, scales=scales if values == "int8" else None, group=group)
-    op = _kernels.Matmul(made, bias, isa=isa, extended=extended)
+    op = _kernels.Matmul(made, bias, isa=isa, extension=extension)
     x = random_array(rng, (17, columns))
     expected = x.astype(np.float64) @ exact.T + bias
     for m in range(1, 18):
         assert_close(product(pool, op, x[:m]), expected[:m], columns)
 
 
-@pytest.mark.parametrize(("isa", "extended"), VARIANTS)
-def test_the_last_group_of_a_row_keeps_to_its_scale(pool: _kernels.ThreadPool, isa: str, extended: bool) -> None:
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
+def test_the_last_group_of_a_row_keeps_to_its_scale(pool: _kernels.ThreadPool, isa: str, extension: str) -> None:
     weights = np.ones((2, 65), np.float32)
     scales = np.ones((2, 5), np.float32)
     scales[1] = np.inf
-    op = _kernels.Matmul(packed(weights, "int8", scales=scales, group=16), isa=isa, extended=extended)
+    op = _kernels.Matmul(packed(weights, "int8", scales=scales, group=16), isa=isa, extension=extension)
     for m in (1, 2, 9):
         y = product(pool, op, np.ones((m, 65), np.float32))
         assert (y[:, 0] == 65).all()
@@ -187,10 +187,10 @@ def test_large_weights_stay_float32_where_float16_does_not_reach() -> None:
     assert packed(weights, "float16").values == "float32"
 
 
-@pytest.mark.parametrize(("isa", "extended"), VARIANTS)
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
 @pytest.mark.parametrize("values", ["float32", "bfloat16", "float16", "int8"])
 def test_pruned_weights_do_not_meet_infinite_activations(
-    pool: _kernels.ThreadPool, isa: str, extended: bool, values: str
+    pool: _kernels.ThreadPool, isa: str, extension: str, values: str
 ) -> None:
     rng = np.random.default_rng(0)
     weights = integers(rng, (9, 192), 0.4)
@@ -199,7 +199,7 @@ def test_pruned_weights_do_not_meet_infinite_activations(
     x = random_array(rng, (2, 192))
     x[0, 5], x[1, 7] = np.inf, np.nan
     scales = np.ones(9, np.float32) if values == "int8" else None
-    y = product(pool, _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extended=extended), x)
+    y = product(pool, _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extension=extension), x)
     assert np.isfinite(y[:, 0]).all()
     assert y[0, 1] == np.inf
     with np.errstate(invalid="ignore"):
@@ -232,16 +232,16 @@ def test_one_large_activation_costs_the_others_no_digits(pool: _kernels.ThreadPo
     assert (np.abs(y - expected) <= 2e-5 * np.linalg.norm(weights, axis=1)).all()
 
 
-@pytest.mark.parametrize(("isa", "extended"), VARIANTS)
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
 @pytest.mark.parametrize("values", ["float32", "float16", "int8"])
 def test_whole_numbers_have_exact_products_with_any_rows_beside_them(
-    pool: _kernels.ThreadPool, isa: str, extended: bool, values: str
+    pool: _kernels.ThreadPool, isa: str, extension: str, values: str
 ) -> None:
     rng = np.random.default_rng(0)
     weights = integers(rng, (37, 1100), 0.4)
     x = rng.integers(-60, 61, (16, 1100)).astype(np.float32)
     scales = np.ones(37, np.float32) if values == "int8" else None
-    op = _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extended=extended)
+    op = _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extension=extension)
     for m in (1, 4, 8, 11, 16):
         np.testing.assert_array_equal(product(pool, op, x[:m]), x[:m] @ weights.T)
 

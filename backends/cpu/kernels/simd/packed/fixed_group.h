@@ -9,6 +9,7 @@
 
 #include "simd/packed/fixed_operands.h"
 #include "simd/packed/prefetch.h"
+#include "simd/packed/spread_bytes.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -20,13 +21,6 @@ inline constexpr int kFixedRows = Limbs == 3 ? 8 : 4;
 // _mm512_dpbusd_epi32: of sums that it returns, compilers copy each in every turn of a loop.
 [[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i bytes, __m512i weights) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(weights));
-}
-
-template <bool Masked>
-[[gnu::always_inline]] inline __m512i spread_bytes(std::uint64_t bits, const std::byte*& value) {
-  const __m512i packed = _mm512_loadu_si512(value);
-  value += Masked ? __builtin_popcountll(bits) : 64;
-  return Masked ? _mm512_maskz_expand_epi8(bits, packed) : packed;
 }
 
 // As many weights as a group has columns of a row side by side, for each of its rows.

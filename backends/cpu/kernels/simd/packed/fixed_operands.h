@@ -9,6 +9,13 @@
 
 namespace sift::cpu::SIFT_ISA {
 
+#if defined(__AVX512VBMI2__)
+inline constexpr bool kSpreadsHalves = true;
+#else
+// Without an instruction that spreads values of 16 bits, they are spread as floats.
+inline constexpr bool kSpreadsHalves = false;
+#endif
+
 // Bits of the largest magnitude, of numbers of 3 and 4 bytes; the top of those of 4 is no longer needed.
 template <int Limbs>
 inline constexpr int kFixedBits = Limbs == 3 ? 23 : 30;
@@ -163,6 +170,7 @@ inline OperandForm wide_operands(const OperandArgs& args) {
     case ValueType::float16: place_rows(args, groups); return OperandForm::natural;
     case ValueType::bfloat16:
       place_rows(args, groups);
+      if constexpr (!kSpreadsHalves) return OperandForm::natural;
       shuffle_words<2, false>(args, groups * kRowsOfGroup);
       return OperandForm::shuffled;
     case ValueType::int8: break;

@@ -98,6 +98,9 @@ struct ListArgs {
   float* out;                  // likewise
 };
 
+// Instructions beyond avx512; each has those before it.
+enum class Extension : std::uint8_t { none, vnni, vbmi2 };
+
 struct PackedRowKernels {
   OperandForm (*operands)(const OperandArgs&);
   void (*multiply)(const PackedRowsArgs&);

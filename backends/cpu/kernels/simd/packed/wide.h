@@ -1,4 +1,5 @@
-// The same kernels with instructions that spread values of 8 and 16 bits (VBMI2) and multiply bytes (VNNI).
+// The same kernels with instructions that multiply bytes (VNNI), and ones that spread values of 8 and 16 bits (VBMI2)
+// where there are any.
 //
 // int8 values with one scale per row are multiplied as integers. A row of x becomes fixed-point numbers of three bytes:
 // the largest magnitude is scaled by a power of two to [2^22, 2^23], 2^23 is added, and each of the three bytes is
@@ -14,6 +15,7 @@
 
 namespace sift::cpu::SIFT_ISA {
 
+#if defined(__AVX512VBMI2__)
 template <ValueType Type, int Count, bool Masked>
 void multiply_halves(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
   constexpr int kSums = Count <= 2 ? 2 : 1;
@@ -60,6 +62,8 @@ void multiply_halves(const PackedRowsArgs& args, std::int64_t row_begin, std::in
     }
   }
 }
+
+#endif
 
 // int8 as floats: the byte at the top of a dword is an integer, times 2^24.
 template <int Count, bool Masked>
@@ -113,14 +117,16 @@ void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int
 
 template <bool Masked>
 MultiplySome wide_some(const PackedRowsArgs& args, int count) {
-  constexpr ValueType kBrain = ValueType::bfloat16;
-  constexpr ValueType kHalf = ValueType::float16;
   const bool is_natural_int8 = args.type == ValueType::int8 && args.form == OperandForm::natural;
-  if (args.type == ValueType::float32 || is_natural_int8) return some_of_type<Masked>(args, count);
+  const bool is_spread = args.type == ValueType::int8 || (kSpreadsHalves && args.type != ValueType::float32);
+  if (!is_spread || is_natural_int8) return some_of_type<Masked>(args, count);
   if (count == kRowsOfGroup) return args.type == ValueType::int8 ? nullptr : some_of_type<Masked>(args, count);
   const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) {
     return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
   };
+#if defined(__AVX512VBMI2__)
+  constexpr ValueType kBrain = ValueType::bfloat16;
+  constexpr ValueType kHalf = ValueType::float16;
   if (args.type == kBrain) {
     return choose(&multiply_halves<kBrain, 1, Masked>, &multiply_halves<kBrain, 2, Masked>,
                   &multiply_halves<kBrain, 3, Masked>, &multiply_halves<kBrain, 4, Masked>);
@@ -129,6 +135,7 @@ MultiplySome wide_some(const PackedRowsArgs& args, int count) {
     return choose(&multiply_halves<kHalf, 1, Masked>, &multiply_halves<kHalf, 2, Masked>,
                   &multiply_halves<kHalf, 3, Masked>, &multiply_halves<kHalf, 4, Masked>);
   }
+#endif
   return choose(&multiply_bytes<1, Masked>, &multiply_bytes<2, Masked>, &multiply_bytes<3, Masked>,
                 &multiply_bytes<4, Masked>);
 }
@@ -157,7 +164,10 @@ inline constexpr double kOthersListedBelow[kMostRows] = {0,   0.1, 0.1,  0.18, 0
                                                          0.3, 0.3, 0.32, 0.32, 0.42, 0.42, 0.42, 0.42};
 
 inline double wide_list_below(ValueType type, bool grouped, int x_rows) {
-  if (type == ValueType::int8 && !grouped) return kBytesListedBelow[x_rows - 1];
+  const bool is_fixed = type == ValueType::int8 && !grouped;
+  // Without instructions that compress columns, writing lists takes longer than integer products.
+  if constexpr (!kSpreadsHalves) return is_fixed ? 0 : list_below(type, grouped, x_rows);
+  if (is_fixed) return kBytesListedBelow[x_rows - 1];
   // Scales of groups take more time in lists.
   return kOthersListedBelow[x_rows - 1] * (grouped ? 0.5 : 1.0);
 }
