@@ -103,7 +103,8 @@ def assert_same_bits(model: onnx.ModelProto, batches: tuple[int, ...], options: 
         found, wanted = program.run(feeds), whole.run(feeds)
         for name, array in wanted.items():
             np.testing.assert_array_equal(found[name], array)
-            assert np.unique(array).size > 20
+            # Few pixels may all be clipped.
+            assert np.unique(array).size > min(20, array.size // 16)
     return region_of(program)
 
 
