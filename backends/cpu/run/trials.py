@@ -42,8 +42,9 @@ _LEAST_GAIN = 0.05
 _CLOSE = 0.25
 # Runs are short that take less than this. Ways go on to take turns for as long, unless one needs a multiple of the
 # other's time: a neighbour that is busy for some milliseconds disturbs both then, and not the one alone whose turn it
-# is.
+# is. Where they are close, it takes longer to tell which is faster.
 _PATIENCE = 30e-3
+_CLOSE_PATIENCE = 100e-3
 _FAR = 3.0
 # How far an estimate for onnxruntime may be off that is compared with a time of the kernels. Where they take less than
 # this, a session and its runs are cheap, and what an operator costs besides its work counts more.
@@ -181,9 +182,9 @@ class Trials:
         """Outputs of the whole model, and the least times of the kernels, which took ``own`` so far, and of it."""
         outputs, other = self._timed(whole, feeds)
         other = min(other, self._timed(whole, feeds)[1])
-        end = self._clock() + _PATIENCE
-        is_due = min(own, other) > (1 - _CLOSE) * max(own, other) or max(own, other) < _PATIENCE
-        while is_due or max(own, other) < min(_FAR * min(own, other), end - self._clock()):
+        begin = self._clock()
+        is_due = _are_close(own, other) or max(own, other) < _PATIENCE
+        while is_due or max(own, other) < min(_FAR * min(own, other), begin + _patience(own, other) - self._clock()):
             own = min(own, self._timed(self.kernels, feeds, into)[1])
             other = min(other, self._timed(whole, feeds)[1])
             is_due = False
@@ -205,6 +206,14 @@ class Trials:
             runs += 1
             if end - begin >= (_TURN_SECONDS if runs >= _LEAST_RUNS else _LONG_SECONDS):
                 return outputs, best
+
+
+def _are_close(own: float, other: float) -> bool:
+    return min(own, other) > (1 - _CLOSE) * max(own, other)
+
+
+def _patience(own: float, other: float) -> float:
+    return _CLOSE_PATIENCE if _are_close(own, other) else _PATIENCE
 
 
 def _is_clear(own: float, estimate: Estimate) -> bool:
