@@ -89,6 +89,18 @@ def test_clear_estimates_are_not_timed():
     assert pair.asked == [[{"x": (4,)}]]
 
 
+def test_what_only_the_first_run_takes_does_not_count_where_estimates_are_clear():
+    pair = Pair([3 * CLEAR.onnxruntime, CLEAR.onnxruntime / 4], [1.0], CLEAR)
+    assert pair.run(4) == "kernels"
+    assert (pair.kernels.runs, pair.opened) == (2, 0)
+    assert pair.latest == Verdict("kernels")
+
+
+def test_runs_that_stay_long_are_timed_whatever_the_estimates():
+    pair = Pair([3 * CLEAR.onnxruntime], [CLEAR.onnxruntime], CLEAR)
+    assert pair.run(4) == "onnxruntime"
+
+
 def test_a_run_shorter_than_onnxruntime_for_smaller_sizes_needs_no_estimate():
     pair = Pair([5.0], [1.0], CLEAR)
     assert [pair.run(*sizes) for sizes in ((4, 4), (6, 4), (24, 8), (3, 24))] == ["kernels"] * 4
