@@ -87,7 +87,7 @@ again, with the same script.
 # Files of results, what they are of, and their models in words.
 _NEVER_SLOWER = {
     GENERATED: ("generated models", "Models that nothing was tuned for"),
-    PRUNED: ("other people's models", "Models of torchvision and timm, and three of detection and segmentation"),
+    PRUNED: ("other people's models", "Exports of [the zoo](../zoo/README.md) (TorchScript, open batch), among them detection and segmentation"),
 }
 
 
