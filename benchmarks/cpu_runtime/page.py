@@ -22,7 +22,8 @@ PAGE = Path(__file__).with_name("README.md")
 CHART = Path(__file__).with_name("chart.svg")
 GENERATED = Path(__file__).with_name("never_slower.json")
 PRUNED = Path(__file__).with_name("pruned_zoo.json")
-BESIDE = Path(__file__).with_name("deepsparse.json")
+# One file for each processor.
+BESIDE = sorted(Path(__file__).parent.glob("deepsparse*.json"))
 # From here on, what a request costs in Python is little.
 _LONG_MS = 0.1
 # A model at a batch: its rows by what it is compared with.
@@ -77,8 +78,11 @@ where that was done.
 _BESIDE = """
 ## DeepSparse on pruned models
 
-The same file in DeepSparse 1.8.0 and in onnxruntime, in rounds. {origin} Rows with a commit of their own were measured
-again, with the same script.
+The same file in DeepSparse 1.8.0 and in onnxruntime, in rounds. Rows with a commit of their own were measured again,
+with the same script.
+"""
+_BESIDE_ON = """
+{origin}
 
     {command}
 
@@ -87,7 +91,10 @@ again, with the same script.
 # Files of results, what they are of, and their models in words.
 _NEVER_SLOWER = {
     GENERATED: ("generated models", "Models that nothing was tuned for"),
-    PRUNED: ("other people's models", "Exports of [the zoo](../zoo/README.md) (TorchScript, open batch), among them detection and segmentation"),
+    PRUNED: (
+        "other people's models",
+        "TorchScript exports of [the zoo](../zoo/README.md) with an open batch",
+    ),
 }
 
 
@@ -129,8 +136,10 @@ def page(found: Sequence[Processor]) -> str:
         text += f"{processor.machine} Instruction set: {processor.isa}.\n"
         for each in processor.runs:
             text += _run_text(each)
-    if BESIDE.exists():
-        text += _beside_deepsparse(pages.read(BESIDE))
+    if BESIDE:
+        text += _BESIDE
+    for path in BESIDE:
+        text += _beside_deepsparse(pages.read(path))
     for path, words in _NEVER_SLOWER.items():
         if path.exists():
             text += _never_slower(pages.read(path), *words)
@@ -164,8 +173,8 @@ def _worst(rows: Sequence[dict[str, Any]], ratio: str = "ratio") -> str:
 
 
 def _beside_deepsparse(document: dict[str, Any]) -> str:
-    """The section about what ``against_deepsparse.py`` measured."""
-    text = _BESIDE.format(origin=pages.measured_on(document), command=document["command"])
+    """What ``against_deepsparse.py`` measured on one processor."""
+    text = _BESIDE_ON.format(origin=pages.measured_on(document), command=document["command"])
     settings = dict.fromkeys((row["threads"], row["clock"]) for row in document["rows"])
     return text + "\n".join(
         _table_beside([row for row in document["rows"] if (row["threads"], row["clock"]) == setting], *setting)
