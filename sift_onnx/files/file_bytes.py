@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,10 @@ class FileBytes:
         self._state = _state(file.fileno())
         self.size = self._state[1]
         self._file = file if keep_open else None
-        if not keep_open:
+        if keep_open:
+            # An open file that is merely forgotten raises a ResourceWarning, in whatever code runs by then.
+            weakref.finalize(self, file.close)
+        else:
             file.close()
 
     def map(self) -> mmap.mmap:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import onnx
@@ -51,6 +53,28 @@ def test_file_may_be_removed_or_replaced(path):
     assert np.array_equal(values(model), W)
     path.unlink()
     assert np.array_equal(values(model), W)
+
+
+def test_model_that_is_forgotten_closes_its_file_without_a_warning(path):
+    model = Model.load(path)
+    model.itself = model
+    gc.collect()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        descriptors = {number for number in os.listdir("/proc/self/fd") if link(number) == str(path)}
+        del model
+        gc.collect()
+    assert len(descriptors) == 1
+    assert all(link(number) != str(path) for number in descriptors)
+    assert not [warning for warning in said if str(path) in str(warning.message)]
+
+
+def link(number):
+    """What the descriptor ``number`` of this process is open on, or None where it is closed."""
+    try:
+        return os.readlink(f"/proc/self/fd/{number}")
+    except FileNotFoundError:
+        return None
 
 
 def test_model_is_saved_over_its_own_file_again_and_again(path):
