@@ -169,10 +169,12 @@ class Backend(ABC):
         name: as ``--backend`` has it.
         presets: what may follow the name after a colon.
         preset: the one chosen, or None.
+        takes_models: whether :meth:`compile` takes a :class:`~sift_onnx.model.Model` too, whose data may be in files.
     """
 
     name: ClassVar[str]
     presets: ClassVar[tuple[str, ...]] = ()
+    takes_models: ClassVar[bool] = False
 
     def __init__(self, preset: str | None = None) -> None:
         """Choose a preset.

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sift_onnx.backends.base import Backend, CompileOptions, Program, get_backend, refuse_copies
 from sift_onnx.backends.decoding.cache import Cache
+from sift_onnx.backends.decoding.last_logits import with_last_logits
 from sift_onnx.backends.decoding.sampling import Sampler
 from sift_onnx.backends.decoding.signature import DecoderSignature, read_decoder
 from sift_onnx.backends.decoding.step_inputs import Progress
@@ -46,7 +47,13 @@ class Decoder:
         source, loaded = read_decoder(model)
         self._signature = DecoderSignature.of(loaded.skeleton())
         chosen = get_backend(backend) if isinstance(backend, str) else backend
-        self._program = chosen.compile(source if source is not None else loaded.to_proto(), CompileOptions(threads))
+        # A back end that reads files by itself runs them as they are.
+        cut = with_last_logits(loaded, self._signature) if chosen.takes_models else None
+        self._gives_last_only = cut is not None
+        runs: Any = cut if cut is not None else source
+        if runs is None:
+            runs = loaded if chosen.takes_models else loaded.to_proto()
+        self._program = chosen.compile(runs, CompileOptions(threads))
 
     @property
     def program(self) -> Program:
@@ -143,20 +150,25 @@ class Decoder:
     ) -> Iterator[Any]:
         lengths = np.array([len(prompt) for prompt in prompts], np.int64)
         progress = Progress(lengths, int(lengths.max()), self._signature.pads_left)
-        tokens = _padded(prompts, progress)
         cache = Cache(self._signature.pairs, len(prompts), self._program)
         has_ended = np.zeros(len(prompts), bool)
-        last = lengths - 1
+        # Where padding comes last, the last position is not each sequence's last token.
+        ends_apart = not progress.pads_left and int(lengths.min()) < progress.width
+        if ends_apart and self._gives_last_only:
+            progress = self._without_last_tokens(prompts, cache, progress, given)
+            tokens = np.array([[prompt[-1]] for prompt in prompts], np.int64)
+        else:
+            tokens = _padded(prompts, progress)
         for count in range(new):
             if count == 1 and progress.width > 1:
-                # Logits of a whole prompt are many times those of a token.
+                # What a whole prompt takes is many times what a token takes.
                 self._program.release_idle()
             logits = self._step(tokens, cache, progress, given)
-            if count or self._signature.pads_left:
-                chosen = sampler.choose(logits[:, -1])
-            else:
-                rows = np.minimum(last, logits.shape[1] - 1)
+            if not count and ends_apart and not self._gives_last_only:
+                rows = np.minimum(lengths - 1, logits.shape[1] - 1)
                 chosen = sampler.choose(logits[np.arange(len(prompts)), rows])
+            else:
+                chosen = sampler.choose(logits[:, -1])
             del logits
             row = [None if ended else int(token) for token, ended in zip(chosen, has_ended, strict=True)]
             if ends:
@@ -165,6 +177,24 @@ class Decoder:
             if has_ended.all():
                 return
             tokens = chosen[:, None]
+
+    def _without_last_tokens(
+        self,
+        prompts: Sequence[npt.NDArray[np.int64]],
+        cache: Cache,
+        progress: Progress,
+        given: Mapping[str, Array],
+    ) -> Progress:
+        """Run all of each prompt but its last token, with padding last; how far the sequences are then.
+
+        A step with the last tokens gives their logits, each at its own place. Of a prompt of one token, this runs that
+        token, whose step then writes over it.
+        """
+        lengths = progress.prompts - 1
+        begins = [prompt[: max(len(prompt) - 1, 1)] for prompt in prompts]
+        begun = Progress(np.maximum(lengths, 1), progress.width - 1, progress.pads_left)
+        self._step(_padded(begins, begun), cache, begun, given)
+        return Progress(lengths, begun.width, progress.pads_left, done=begun.done)
 
     def _step(
         self, tokens: npt.NDArray[np.int64], cache: Cache, progress: Progress, given: Mapping[str, Array]

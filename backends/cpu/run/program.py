@@ -51,8 +51,9 @@ class CpuBackend(Backend):
 
     name = "cpu"
     presets = tuple(WEIGHT_VALUES)
+    takes_models = True
 
-    def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> CpuProgram:
+    def compile(self, model: ModelSource | Model, options: CompileOptions = DEFAULT_OPTIONS) -> CpuProgram:
         """A program for ``model``; see :meth:`Backend.compile`. It runs at any batch and size that the model allows."""
         if self.preset is not None:
             options = replace(options, weight_values=self.preset)
