@@ -48,7 +48,7 @@ _OF_TOKENS = """
 Decoders in the shape of Llama with random pruned weights: 110 million parameters, and 1.1 billion in the shape of
 TinyLlama. A token is a step of `Decoder.generate` after a prompt; all rows of a decoder are measured in turns in one
 process. Times are medians over all tokens, and over first tokens, which include the whole prompt. Ratios are to
-onnxruntime on the same file. *Read* is as above, for the minimum time. Since commit {since}, the CPU back end computes
+onnxruntime on the same file. *Read* is as above, for the minimum time. Since commit 55c29b4e, the CPU back end computes
 the logits of a prompt's last token only, which are all that `Decoder` reads; onnxruntime runs the file as it is.
 
 """
