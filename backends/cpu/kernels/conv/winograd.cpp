@@ -21,6 +21,7 @@ struct Scratch {
   AlignedBuffer points;
   AlignedBuffer sums;
   std::vector<Scatter> scatters;
+  std::vector<const float*> lines;
 };
 
 Scratch& thread_scratch() {
@@ -88,6 +89,12 @@ Winograd::Winograd(const SparseWeights& weights, std::vector<float> bias, const 
   for (std::int64_t x = 0; x < kExtent * g.stride_w; ++x) {
     column_places_.push_back((x % g.stride_w * kWinogradPoints + x / g.stride_w) * kLanes);
   }
+  for (std::int64_t channel = 0; channel < channels_; ++channel) {
+    for (std::int64_t y = 0; y < kExtent * g.stride_h; ++y) {
+      const std::int64_t phase = (channel * g.stride_h + y % g.stride_h) * g.stride_w;
+      line_places_.push_back((phase * kWinogradPoints + y / g.stride_h * kExtent) * kLanes);
+    }
+  }
   const std::int64_t groups = ceil_div(rows_, kWinogradRows);
   bias_.resize(static_cast<std::size_t>(groups * kWinogradRows), 0.0F);
   weights_.assign(static_cast<std::size_t>(groups * kWinogradPoints * phases_ * kWinogradRows), 0.0F);
@@ -130,31 +137,58 @@ std::int64_t Winograd::weight_bytes() const {
   return static_cast<std::int64_t>((bias_.size() + weights_.size()) * sizeof(float));
 }
 
-// Fills [phases][36][16] with the pixels that the tiles read, zeros around the image.
-void Winograd::gather(const Shape& shape, const Block& block, const float* in, float* patch) const {
+// Fills [phases][36][16] with the pixels that tiles of planes read, zeros around the image.
+void Winograd::gather_tiles(const Shape& shape, const Block& block, const float* in, float* patch) const {
   const ConvGeometry& g = geometry_;
-  const bool nchw = layout_ == Layout::nchw;
-  const std::int64_t pixel = nchw ? 1 : kLanes;
-  std::memset(patch, 0, static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes) * sizeof(float));
-  for (std::int64_t tile = 0; tile < block.tiles; ++tile) {
+  std::vector<const float*>& lines = thread_scratch().lines;
+  lines.resize(line_places_.size());
+  if (block.tiles < kLanes) {
+    std::memset(patch, 0, static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes) * sizeof(float));
+  }
+  for (std::int64_t tile = 0; tile < block.tiles;) {
     const Block::Place place = block.place(tile);
+    const std::int64_t end = tile + std::min(block.tiles - tile, block.columns - place.x);  // of this row of tiles
     const std::int64_t top = place.y * tile_ * g.stride_h - g.pad_top;
-    const std::int64_t left = place.x * tile_ * g.stride_w - g.pad_left;
-    const std::int64_t first_x = std::max<std::int64_t>(-left, 0);
-    const std::int64_t last_x = std::min(kExtent * g.stride_w, shape.w - left);
+    auto line = lines.begin();
     for (std::int64_t channel = 0; channel < channels_; ++channel) {
-      const float* const plane = in + (place.unit * channels_ + channel) * shape.h * shape.w * pixel;
-      for (std::int64_t y = std::max<std::int64_t>(-top, 0); y < std::min(kExtent * g.stride_h, shape.h - top); ++y) {
-        const float* const line = plane + ((top + y) * shape.w + left) * pixel;
-        const std::int64_t phase = (channel * g.stride_h + y % g.stride_h) * g.stride_w;
-        float* const to = patch + (phase * kWinogradPoints + y / g.stride_h * kExtent) * kLanes + tile;
-        for (std::int64_t x = first_x; x < last_x; ++x) {
-          if (nchw) {
-            to[column_places_[static_cast<std::size_t>(x)]] = line[x];
-          } else {
-            std::memcpy(to + column_places_[static_cast<std::size_t>(x)], line + x * kLanes, kLanes * sizeof(float));
-          }
-        }
+      const float* const plane = in + (place.unit * channels_ + channel) * shape.h * shape.w;
+      for (std::int64_t y = top; y < top + kExtent * g.stride_h; ++y) {
+        *line++ = y >= 0 && y < shape.h ? plane + y * shape.w : nullptr;
+      }
+    }
+    kernels_.winograd_tiles({.lines = lines.data(),
+                             .count = static_cast<std::int64_t>(lines.size()),
+                             .width = shape.w,
+                             .left = place.x * tile_ * g.stride_w - g.pad_left,
+                             .step = tile_ * g.stride_w,
+                             .first_lane = static_cast<int>(tile),
+                             .end_lane = static_cast<int>(end),
+                             .places = column_places_.data(),
+                             .pixels = static_cast<std::int64_t>(column_places_.size()),
+                             .line_places = line_places_.data(),
+                             .to = patch});
+    tile = end;
+  }
+}
+
+// The same of one tile of 16 images.
+void Winograd::gather_images(const Shape& shape, const Block& block, const float* in, float* patch) const {
+  const ConvGeometry& g = geometry_;
+  std::memset(patch, 0, static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes) * sizeof(float));
+  const Block::Place place = block.place(0);
+  const std::int64_t top = place.y * tile_ * g.stride_h - g.pad_top;
+  const std::int64_t left = place.x * tile_ * g.stride_w - g.pad_left;
+  const std::int64_t first_x = std::max<std::int64_t>(-left, 0);
+  const std::int64_t last_x = std::min(static_cast<std::int64_t>(column_places_.size()), shape.w - left);
+  const std::int64_t lines = kExtent * g.stride_h;
+  const std::int64_t last_y = std::min(lines, shape.h - top);
+  for (std::int64_t channel = 0; channel < channels_; ++channel) {
+    const float* const plane = in + (place.unit * channels_ + channel) * shape.h * shape.w * kLanes;
+    for (std::int64_t y = std::max<std::int64_t>(-top, 0); y < last_y; ++y) {
+      const float* const line = plane + ((top + y) * shape.w + left) * kLanes;
+      float* const to = patch + line_places_[static_cast<std::size_t>(channel * lines + y)];
+      for (std::int64_t x = first_x; x < last_x; ++x) {
+        std::memcpy(to + column_places_[static_cast<std::size_t>(x)], line + x * kLanes, kLanes * sizeof(float));
       }
     }
   }
@@ -187,7 +221,11 @@ const float* Winograd::points_of(const Shape& shape, const Block& block, const f
   const auto floats = static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes);
   float* const patch = scratch.patch.floats(floats);
   float* const points = scratch.points.floats(floats);
-  gather(shape, block, in, patch);
+  if (layout_ == Layout::nchw) {
+    gather_tiles(shape, block, in, patch);
+  } else {
+    gather_images(shape, block, in, patch);
+  }
   kernels_.winograd_input(patch, phases_, points);
   return points;
 }

@@ -65,7 +65,8 @@ class Winograd final : public Op {
   float* sums_of(const float* points, std::int64_t row) const;
 
  private:
-  void gather(const Shape& shape, const Block& block, const float* in, float* patch) const;
+  void gather_tiles(const Shape& shape, const Block& block, const float* in, float* patch) const;
+  void gather_images(const Shape& shape, const Block& block, const float* in, float* patch) const;
   void list_outputs(const Shape& shape, const Block& block, std::vector<Scatter>& scatters) const;
 
   std::int64_t rows_;
@@ -77,6 +78,7 @@ class Winograd final : public Op {
   Layout layout_;
   const KernelTable& kernels_;
   std::vector<std::int64_t> column_places_;           // in a patch, of the pixels that a tile reads in a row
+  std::vector<std::int64_t> line_places_;             // likewise, of the rows of pixels that it reads, by channel
   std::vector<float> bias_;                           // [groups of rows][8]
   std::vector<float, PageAllocator<float>> weights_;  // [groups of rows][36][phases][8]
 };

@@ -69,6 +69,7 @@ struct KernelTable {
   void (*normalize_lanes)(NormalizeArgs);  // x [channels][16], each lane by itself; aligned to 64 bytes
 
   // 6 x 6 pixels of each phase, [phases][36][16], to their points, [36][phases][16].
+  void (*winograd_tiles)(const WinogradTilesArgs&);
   void (*winograd_input)(const float* patch, std::int64_t phases, float* points);
   void (*winograd_rows)(const WinogradArgs&);
   void (*pool_tile)(PoolArgs);

@@ -61,6 +61,7 @@ const KernelTable* kernels() {
       .stream = &stream,
       .normalize_row = &normalize_row,
       .normalize_lanes = &normalize_lanes,
+      .winograd_tiles = &winograd_tiles,
       .winograd_input = &winograd_input,
       .winograd_rows = &winograd_rows,
       .pool_tile = &pool_tile,

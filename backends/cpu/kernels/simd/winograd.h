@@ -2,7 +2,10 @@
 // 3/2, -3/2 and infinity. They cause smaller rounding errors than the usual 1 and 2 in place of 3/4 and 3/2.
 #pragma once
 
+#include <algorithm>
+
 #include "simd/kernel_table.h"
+#include "simd/reorder.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -10,6 +13,52 @@ namespace sift::cpu::SIFT_ISA {
 // Rows whose sums of a point are in registers at the same time: as many as hide the latency of multiply-adds.
 inline constexpr int kWinogradTogether = kVecsPerBlock == 1 ? 8 : kVecsPerBlock == 2 ? 4 : 2;
 static_assert(kWinogradRows % kWinogradTogether == 0);
+
+// Those of a tile that are pixels of the image, as bits, from the `first`-th on.
+inline std::uint32_t winograd_inside(const WinogradTilesArgs& args, int lane, std::int64_t first, std::int64_t count) {
+  if (lane < args.first_lane || lane >= args.end_lane) return 0;
+  const std::int64_t left = args.left + (lane - args.first_lane) * args.step + first;
+  const std::int64_t begin = std::clamp<std::int64_t>(-left, 0, count);
+  const std::int64_t end = std::clamp<std::int64_t>(args.width - left, begin, count);
+  return (1U << end) - (1U << begin);
+}
+
+inline void winograd_tiles(const WinogradTilesArgs& args) {
+  for (std::int64_t first = 0; first < args.pixels; first += kBlock) {
+    const std::int64_t count = std::min<std::int64_t>(args.pixels - first, kBlock);
+    const std::int64_t* const places = args.places + first;
+    std::uint32_t inside[kBlock];
+    for (int lane = 0; lane < kBlock; ++lane) inside[lane] = winograd_inside(args, lane, first, count);
+    for (std::int64_t row = 0; row < args.count; ++row) {
+      const float* const line = args.lines[row];
+      float* const to = args.to + args.line_places[row];
+#if defined(__AVX512F__)
+      // The pixels of each tile, turned to the tiles of each pixel. Gathers take several times as long.
+      const std::ptrdiff_t left = args.left + first - args.first_lane * args.step;
+      __m512 block[kBlock];
+#pragma GCC unroll 16
+      for (int lane = 0; lane < kBlock; ++lane) {
+        const auto mask = static_cast<__mmask16>(line == nullptr ? 0 : inside[lane]);
+        block[lane] = _mm512_maskz_loadu_ps(mask, line + left + lane * args.step);
+      }
+      transpose_block(block);
+      const auto lanes = static_cast<__mmask16>((1U << args.end_lane) - (1U << args.first_lane));
+#pragma GCC unroll 16
+      for (int i = 0; i < kBlock; ++i) {
+        if (i < count) _mm512_mask_storeu_ps(to + places[i], lanes, block[i]);
+      }
+#else
+      for (int lane = args.first_lane; lane < args.end_lane; ++lane) {
+        const float* const from = line + args.left + first + (lane - args.first_lane) * args.step;
+        for (std::int64_t i = 0; i < count; ++i) {
+          const bool is_inside = line != nullptr && (inside[lane] >> i & 1U) != 0;
+          to[places[i] + lane] = is_inside ? from[i] : 0.0F;
+        }
+      }
+#endif
+    }
+  }
+}
 
 // Transforms six adjacent pixels to their six points.
 [[gnu::always_inline]] inline void winograd_points_of(const Vec (&d)[6], Vec (&points)[6]) {

@@ -81,6 +81,21 @@ inline constexpr int kWinogradPoints = 36;  // 6 x 6
 inline constexpr float kWinogradInner = 0.75F;
 inline constexpr float kWinogradOuter = 1.5F;
 
+// Pixels of rows of an image, for adjacent tiles: of each row, as many as a tile reads. They become lanes.
+struct WinogradTilesArgs {
+  const float* const* lines;  // pixel 0 of each row; null for a row of zeros
+  std::int64_t count;         // of rows
+  std::int64_t width;         // of rows; pixels before and behind them are zero
+  std::int64_t left;          // the first tile's first pixel; may be before the rows
+  std::int64_t step;          // pixels from a tile to the next
+  int first_lane;             // of the tiles
+  int end_lane;
+  const std::int64_t* places;  // [pixels], floats from a row's place to the 16 lanes of a pixel
+  std::int64_t pixels;
+  const std::int64_t* line_places;  // [count], floats from `to`
+  float* to;
+};
+
 // kWinogradRows rows of weights times the points of 16 tiles.
 struct WinogradArgs {
   const float* points;   // [36][phases][16], aligned to 64 bytes
