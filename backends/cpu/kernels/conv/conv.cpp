@@ -200,6 +200,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
   pool.parallel_for(tiles * chunk_count, [&](std::int64_t number) {
     const auto [place, group, chunk] = task_at(number);
     run_tile({.kernels = kernels_,
+              .plan = plan->number,
               .dtype = options_.dtype,
               .rows = plan->tiling.rows,
               .geometry = problem.tiling.geometry,

@@ -16,6 +16,7 @@ namespace sift::cpu {
 
 struct ConvJob {
   const KernelTable& kernels;
+  std::uint64_t plan;  // number of the plan, which no other one has
   DType dtype;
   RowsFunction rows;
   const ConvGeometry& geometry;

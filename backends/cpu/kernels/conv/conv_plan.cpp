@@ -1,6 +1,7 @@
 #include "conv/conv_plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <ranges>
 
@@ -129,8 +130,9 @@ std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int thread
     if (options_.values) packing->keep_places();
     return packing;
   };
+  static std::atomic<std::uint64_t> made{0};
   return std::make_shared<const Plan>(Plan{
-      shape, threads, grid == nullptr ? std::nullopt : std::optional(*grid), problem, tiling, panel, panel.tap_bytes(),
+      ++made, shape, threads, grid == nullptr ? std::nullopt : std::optional(*grid), problem, tiling, panel, panel.tap_bytes(),
       lanes_of_rotations(problem.tiling.geometry, tiling.tile), alike != planned_.end() ? (*alike)->packing : pack()});
 }
 

@@ -22,6 +22,7 @@ struct Conv::Problem {
 
 // How inputs of one shape are run by a given number of threads.
 struct Conv::Plan {
+  std::uint64_t number;  // from 1 on
   Shape shape;
   int threads;
   std::optional<OutputGrid> grid;

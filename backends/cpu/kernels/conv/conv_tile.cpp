@@ -6,7 +6,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/prefetcher.h"
-#include "conv/tile_input.h"
+#include "conv/tile_lists.h"
 #include "conv/tile_output.h"
 
 namespace sift::cpu {
@@ -24,9 +24,6 @@ constexpr std::int64_t kLeastSteps = 8;
 struct Scratch {
   AlignedBuffer panel;
   AlignedBuffer acc;
-  TileInput input;
-  std::vector<LaneRun> runs;
-  std::vector<Scatter> scatters;
 };
 
 Scratch& thread_scratch() {
@@ -86,15 +83,18 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       ordered ? static_cast<std::size_t>(job.tile.rows * job.panel.pitch * job.panel.block_floats) : 0;
   float* const panel = job.in_place ? nullptr : scratch.panel.floats(panel_floats + behind_floats);
   float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin + job.band_rows) * acc_row));
-  list_gathers(job, place, scratch.input);
-  if (scratch.input.has_zeros && !job.in_place) {
+  const ListedTile listed = list_tile(job, place);
+  const TileInput& input = listed.lists.input;
+  const std::vector<Scatter>& scatters = listed.lists.scatters;
+  const float* const listed_in = in + listed.in;
+  out += listed.out;
+  if (residual != nullptr) residual += listed.out;
+  if (input.has_zeros && !job.in_place) {
     // The same places are zero in every channel of every slice: once is enough.
     std::memset(panel, 0, panel_floats * sizeof(float));
   }
   if (ordered) std::fill_n(panel + panel_floats, behind_floats, 0.0F);
-  list_runs(t, job.tile, place, job.tile.cols, scratch.runs);
-  list_scatters(job, scratch.runs, scratch.scatters);
-  const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);
+  const std::optional<DirectOutput> direct = direct_output(job, scatters, out);
 
   const bool long_rows =
       slices > 1 || static_cast<std::int64_t>(job.packed.front().values.size()) >= kLongRow * job.row_count;
@@ -113,8 +113,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   rows.rotated_lanes = job.rotated_lanes.data();
   rows.taps = job.taps.data();
   EpilogueArgs epilogue{};
-  epilogue.entries = scratch.scatters.data();
-  epilogue.count = static_cast<std::uint32_t>(scratch.scatters.size());
+  epilogue.entries = scatters.data();
+  epilogue.count = static_cast<std::uint32_t>(scatters.size());
   epilogue.acc_stride = grouped ? kLanes : acc_row;
   epilogue.out_stride = out_plane;
   epilogue.activation = job.activation;
@@ -123,11 +123,11 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     const PackedSlice& packed = job.packed[grouped ? 0 : static_cast<std::size_t>(number)];
     const std::int64_t first_channel = number * job.slice_channels;
     const std::int64_t end_channel = std::min(first_channel + job.slice_channels, job.channels);
-    const float* const slice_in = in + (job.first_in_channel + first_channel) * in_plane;
+    const std::int64_t first_plane = (job.first_in_channel + first_channel) * in_plane;
     if (job.in_place) {
-      rows.panel = reinterpret_cast<const std::byte*>(slice_in + place.unit * t.in_channels * in_plane);
+      rows.panel = reinterpret_cast<const std::byte*>(in + first_plane + place.unit * t.in_channels * in_plane);
     } else {
-      fill_panel(job, scratch.input, slice_in, end_channel - first_channel, panel);
+      fill_panel(job, input, listed_in + first_plane, end_channel - first_channel, panel);
       rows.panel = reinterpret_cast<const std::byte*>(panel);
     }
 
@@ -141,9 +141,9 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
                               : last  ? kEpilogueRows
                                       : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
     // After the last slice comes the first of the next tile.
-    Prefetcher next = last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
+    Prefetcher next = last ? Prefetcher(input.lines, listed_in + job.first_in_channel * in_plane + next_tile, in_plane,
                                         job.slice_channels)
-                           : Prefetcher(scratch.input.lines, in + (job.first_in_channel + end_channel) * in_plane,
+                           : Prefetcher(input.lines, listed_in + (job.first_in_channel + end_channel) * in_plane,
                                         in_plane, std::min(job.slice_channels, job.channels - end_channel));
     const std::int64_t per_step = ceil_div(next.left(), ceil_div(row_end - row_begin, step));
     rows.ahead = grouped ? &next : nullptr;
@@ -171,14 +171,14 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       if (prefetch_output || prefetch_residual) {
         for (std::int64_t i = 0; i < stored; ++i) {
           const std::int64_t plane = first + (ordered ? epilogue.order[i] : i) * out_plane;
-          for (const Scatter& entry : scratch.scatters) {
+          for (const Scatter& entry : scatters) {
             if (prefetch_output) __builtin_prefetch(out + plane + entry.target, 1);
             if (prefetch_residual) __builtin_prefetch(residual + plane + entry.target, 0);
           }
         }
       }
       if (is_direct) {
-        const std::ptrdiff_t at = first + scratch.scatters.front().target;
+        const std::ptrdiff_t at = first + scatters.front().target;
         rows.direct = *direct;
         rows.direct.out = out + at;
         rows.direct.residual = residual == nullptr ? nullptr : residual + at;

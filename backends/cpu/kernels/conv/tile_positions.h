@@ -23,6 +23,8 @@ struct ConvTensors {
   std::int64_t out_step = 1;
   std::int64_t out_row = 0;
   std::int64_t out_plane = 0;
+
+  bool operator==(const ConvTensors&) const = default;
 };
 
 // The pixels of a tensor in NCHWn16 that a convolution writes: along each axis, every step-th from the first one on.

@@ -35,6 +35,7 @@ void Conv::run_pixels(const PixelCall& call) const {
       balance_rows(packing.band_costs, rows_, packing.band_rows, tile.blocks() * tile.lanes(), tiles, 1,
                    level2_cache_bytes() / 4 * 3);
   const ConvJob job{.kernels = kernels_,
+                    .plan = plan->number,
                     .dtype = options_.dtype,
                     .rows = plan->tiling.rows,
                     .geometry = plan->problem.tiling.geometry,
