@@ -52,8 +52,8 @@ _MEASURED_MARGIN = 1.5
 _SHORT_SECONDS = 1e-3
 # A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin, and for about
 # a millisecond after wide instructions, some processors run more slowly. It has three runs at least, lest one that was
-# interrupted stands for all, unless they are long. The first one finds the caches full of the other way's weights: with
-# turns of single runs of 5 ms, a model at 0.8 of onnxruntime's time lost 3 of 27 trials, and with three runs none of 24.
+# interrupted stands for all, unless they are long. The first one finds the caches full of the other way's weights: in
+# turns of single runs of 5 ms, a model at 0.8 of onnxruntime's time lost 3 of 27 trials, and of three runs none of 24.
 _TURN_SECONDS = 3e-3
 _LEAST_RUNS = 3
 _LONG_SECONDS = 20e-3

@@ -40,8 +40,8 @@ bool is_inside(const ConvJob& job, const Corner& corner) {
   const TileShape& tile = job.tile;
   const std::int64_t lanes_w = t.layout == Layout::nchw ? tile.lanes_w : 1;
   const std::int64_t read_w = t.layout == Layout::nchw ? tile.panel_w() : 1;
-  return !tile.wraps_rows && corner.unit + tile.images <= t.units &&
-         corner.y + tile.rows * tile.lanes_h <= t.out_h && corner.x + tile.cols * tile.outputs_w() <= t.out_w &&
+  return !tile.wraps_rows && corner.unit + tile.images <= t.units && corner.y + tile.rows * tile.lanes_h <= t.out_h &&
+         corner.x + tile.cols * tile.outputs_w() <= t.out_w &&
          reads_inside(job.panel.y, corner.y, tile.rows, tile.lanes_h, tile.lanes_h, g.stride_h, g.pad_top, t.in_h) &&
          reads_inside(job.panel.x, corner.x, tile.cols, tile.outputs_w(), std::max(lanes_w, read_w), g.stride_w,
                       g.pad_left, t.in_w);
@@ -75,8 +75,8 @@ ListedTile list_tile(const ConvJob& job, const ConvTile& place) {
   const std::int64_t rows = corner.y - scratch.corner.y;
   const std::int64_t columns = corner.x - scratch.corner.x;
   const std::int64_t floats = t.layout == Layout::nchw ? 1 : kLanes;
-  const std::int64_t in = units * t.in_channels * t.in_h * t.in_w + rows * job.geometry.stride_h * t.in_w +
-                          columns * job.geometry.stride_w;
+  const std::int64_t in =
+      units * t.in_channels * t.in_h * t.in_w + rows * job.geometry.stride_h * t.in_w + columns * job.geometry.stride_w;
   const std::int64_t out = units * t.out_channels * t.out_plane + rows * t.out_row + columns * t.out_step;
   return {scratch.inside, in * floats, out * floats};
 }
