@@ -140,7 +140,7 @@ class _LastToken:
         for tensor in results:
             if tensor.name in self._outputs and tensor.name != self._logits:
                 return False
-            if any(id(reader) not in self._kept for reader in tensor.outputs):
+            if any(id(reader) not in self._kept and not _reads_other_sizes(reader) for reader in tensor.outputs):
                 return False
         return any(tensor.outputs or tensor.name == self._logits for tensor in results)
 
@@ -159,7 +159,9 @@ class _LastToken:
         if domain:
             return False
         if op == "ReduceMean":
-            return _reduced_axes(node) in ([-1], [_RANK - 1])
+            return _is_of_channels(_reduced_axes(node))
+        if op == "Slice":
+            return len(others) > 2 and _is_of_channels(_stored(others[2]))
         if op in _QUANTIZING:
             return all(self._is_a_number(tensor) for tensor in others)
         if op not in _ALONG_AXIS or (op in ("LogSoftmax", "Softmax") and self._graph.opset < _SOFTMAX_OPSET):
@@ -194,11 +196,30 @@ def _kind(node: gs.Node) -> tuple[str, str]:
     return canonical_domain(node.domain), node.op
 
 
+def _stored(tensor: gs.Tensor) -> list[int] | None:
+    constant = constant_values(tensor)
+    return None if constant is None else array_of(constant).reshape(-1).tolist()
+
+
+def _is_of_channels(axes: list[int] | None) -> bool:
+    return axes in ([-1], [_RANK - 1])
+
+
 def _reduced_axes(node: gs.Node) -> list[int] | None:
     """The axes of a reduction that keeps them, where they are stored."""
     if not node.attrs.get("keepdims", 1):
         return None
     if "axes" in node.attrs:
         return list(node.attrs["axes"])
-    stored = constant_values(node.inputs[1]) if len(node.inputs) > 1 else None
-    return None if stored is None else array_of(stored).reshape(-1).tolist()
+    return _stored(node.inputs[1]) if len(node.inputs) > 1 else None
+
+
+def _reads_other_sizes(node: gs.Node) -> bool:
+    """Whether it reads sizes of a tensor, and of these not the number of tokens."""
+    if _kind(node) != ("", "Shape") or node.attrs:
+        return False
+    readers = node.outputs[0].outputs
+    places = [_stored(reader.inputs[1]) if _kind(reader) == ("", "Gather") else None for reader in readers]
+    return bool(readers) and all(
+        found is not None and all(place % _RANK != _TOKENS for place in found) for found in places
+    )

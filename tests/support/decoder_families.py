@@ -11,10 +11,12 @@ __all__ = ["ENCODED", "FAMILIES", "alibi", "cross_attention", "fixed_cache", "mu
 ENCODED = 5
 
 
-def partial_rotary() -> DecoderNet:
-    """As GPT-NeoX: a part of each head is rotated, heads lie by threes in one product, blocks are parallel."""
+def partial_rotary(rotated: int = DEPTH // 2) -> DecoderNet:
+    """As GPT-NeoX: a part of each head is rotated, heads lie by threes in one product, blocks are parallel.
+
+    The part may be all of it, as of Phi-3: the rest, which has no elements, is joined all the same.
+    """
     net = DecoderNet(17, HEADS)
-    rotated = DEPTH // 2
     inverse = net.constant(1 / 100 ** (np.arange(rotated // 2, dtype=np.float32) / (rotated // 2)))
     places = net.op("Cast", net.op("Unsqueeze", net.positions(), net.ints(2)), to=onnx.TensorProto.FLOAT)
     angles = net.op("Mul", places, inverse)
@@ -171,4 +173,7 @@ def mlp(net: DecoderNet, x: str) -> str:
     return net.linear(str(hidden), WIDTH, HIDDEN)
 
 
-FAMILIES = {"partial rotary": partial_rotary, "alibi": alibi, "multi-query": multi_query, "encoder": cross_attention}
+FAMILIES = {
+    "partial rotary": partial_rotary, "part is all": lambda: partial_rotary(DEPTH), "alibi": alibi,
+    "multi-query": multi_query, "encoder": cross_attention,
+}  # fmt: skip

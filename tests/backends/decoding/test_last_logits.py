@@ -151,6 +151,22 @@ def as_bytes(net: DecoderNet, x: str) -> str:
     return product(net, str(net.op("DequantizeLinear", steps, scale, zero)))
 
 
+def gated(net: DecoderNet, x: str) -> str:
+    """Halves of a product that are cut at half of its size, which is read of it."""
+    both = net.op("MatMul", x, net.weight(WIDTH, 2 * WIDTH))
+    half = net.op("Div", net.op("Gather", net.op("Shape", both), net.ints(-1)), net.ints(2))
+    first = net.op("Slice", both, net.ints(0), half, net.ints(-1))
+    second = net.op("Slice", both, half, net.ints(2**63 - 1), net.ints(2))
+    return product(net, str(net.op("Mul", net.op("Sigmoid", first), second)))
+
+
+def scaled_by_count(net: DecoderNet, x: str) -> str:
+    """Times the number of tokens, which is read of the first product."""
+    first = net.op("MatMul", x, net.weight(WIDTH, WIDTH))
+    count = net.op("Cast", net.op("Gather", net.op("Shape", first), net.ints(1)), to=TensorProto.FLOAT)
+    return product(net, str(net.op("Mul", first, count)))
+
+
 def twice_turned(net: DecoderNet, x: str) -> str:
     return product(net, str(net.op("Transpose", net.op("Transpose", x, perm=[2, 0, 1]), perm=[1, 2, 0])))
 
@@ -159,6 +175,8 @@ def twice_turned(net: DecoderNet, x: str) -> str:
     ("add", "cut_at"),
     [
         (capped, {"Reshape": ["MatMul"], "Add": ["Add"]}),
+        (gated, {"Reshape": ["MatMul"], "Add": ["Add"]}),
+        (scaled_by_count, {"MatMul": ["Mul"]}),
         (as_bytes, {"Reshape": ["MatMul"], "Add": ["Add"]}),
         (tied, {"Reshape": ["MatMul"], "Add": ["Add"]}),
         (shared, {"Mul": ["MatMul"]}),
