@@ -54,10 +54,14 @@ def circular(kept: Sequence[NodeGroup], parts: Sequence[Part]) -> dict[tuple[int
 
 
 def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
-    """Groups that reshape to sizes that no input of their region has."""
+    """Groups that reshape to sizes that no operand of their region has."""
     refused: dict[tuple[int, ...], str] = {}
     for part in parts:
-        known = {size for name in part.inputs for size in graph.dims(name) or () if isinstance(size, str)}
+        # A cache is no operand: a schedule does not depend on its sizes.
+        steps = [group.step for group in part.groups if group.step is not None]
+        read = {name for step in steps for name in (*step.inputs, step.mask)}
+        operands = read.intersection(part.inputs)
+        known = {size for name in operands for size in graph.dims(name) or () if isinstance(size, str)}
         for group in part.groups:
             spec = group.step.spec if group.step is not None else None
             if isinstance(spec, Reshaped) and not spec.names() <= known:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from decoder_families import ENCODED, FAMILIES, cross_attention, fixed_cache
-from decoder_nets import BATCH, DEPTH, HEADS, LAYERS, DecoderNet
+from decoder_nets import BATCH, DEPTH, HEADS, LAYERS, NEW, PAST, WIDTH, DecoderNet
 from sparse_nets import ONE_THREAD, assert_same_as_onnxruntime
 
 from sift_onnx.backends.cpu.lower import plan
@@ -48,6 +48,24 @@ def test_partly_rotated_heads_are_one_step() -> None:
     steps = region_of(CpuProgram(net.model(), ONE_THREAD)).region.steps
     rotations = [step.spec for step in steps if type(step.spec).__name__ == "Rotated"]
     assert [(spec.depth, spec.rotated) for spec in rotations] == [(DEPTH, DEPTH // 2)] * 2 * LAYERS
+
+
+def test_sizes_that_only_a_mask_has_are_left_to_onnxruntime() -> None:
+    """As OPT by torch's newer exporter: rows become tokens again, by sizes of other tensors."""
+    net = DecoderNet(17, HEADS)
+    x = net.embedded()
+    mask = net.input("bias", BATCH, 1, NEW, PAST + NEW, declared=["batch", 1, "sequence", "total"])
+    # As many tokens as before, which only the run can tell.
+    end = net.op("Mul", net.op("ReduceMax", net.attention_mask, axes=[0, 1], keepdims=0), net.ints(1000))
+    x = net.op("Slice", x, net.ints(0), end, net.ints(1))
+    for layer in range(LAYERS):
+        rows = net.op("Relu", net.linear(str(net.op("Reshape", x, net.ints(-1, WIDTH))), WIDTH))
+        sizes = net.op("Concat", net.size(net.pasts[layer][0], 0), net.size(net.ids, 1), net.ints(WIDTH), axis=0)
+        h = str(net.op("Reshape", rows, sizes))
+        q, k, v = (net.parted(net.linear(h, WIDTH), HEADS) for _ in range(3))
+        x = net.op("Add", h, net.linear(net.joined(net.attended(layer, q, k, v, mask)), WIDTH))
+    program = assert_same_as_onnxruntime(net.ends(x).model(), net.feeds)
+    assert any(isinstance(part, RegionProgram) for part in program.parts)
 
 
 def encoded(sequences: int = BATCH) -> dict[str, np.ndarray]:
