@@ -42,7 +42,17 @@ from sift_onnx.backends.lowering.specs import (
 )
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
-__all__ = ["BORDER", "MEMORY", "SMALL_BYTES", "Estimate", "Work", "plan_estimate", "region_estimate", "step_work"]
+__all__ = [
+    "BORDER",
+    "CACHED_BYTES",
+    "MEMORY",
+    "SMALL_BYTES",
+    "Estimate",
+    "Work",
+    "plan_estimate",
+    "region_estimate",
+    "step_work",
+]
 
 Shape = tuple[int, ...]
 
@@ -56,7 +66,7 @@ SMALL_BYTES = 1 << 19
 # onnxruntime multiplies int8 weights of a file by operands that it quantizes to 8 bits: a quarter of the bytes.
 _INT8_SHARE = 0.25
 # Weights of a region's products that are more, as dense floats, come from memory in each run.
-_CACHED_BYTES = 8 << 20
+CACHED_BYTES = 8 << 20
 # Weights that the second-level cache keeps from step to step, beside what else passes through it. Of twice as many, it
 # keeps none: each step reads them from behind it. Between the two, time grows with the bytes (measured).
 _KEPT_BYTES = 3 * _kernels.cache_bytes()[1] // 4
@@ -241,7 +251,11 @@ def _window_kind(spec: Conv | Depthwise | QuantizedConv) -> str:
 
 
 def region_estimate(
-    steps: Sequence[Step], inputs: Mapping[str, Shape], outputs: Sequence[str], rates: Rates
+    steps: Sequence[Step],
+    inputs: Mapping[str, Shape],
+    outputs: Sequence[str],
+    rates: Rates,
+    cached: int = CACHED_BYTES,
 ) -> Estimate:
     """Seconds of a region's steps, and of its border.
 
@@ -250,11 +264,12 @@ def region_estimate(
         inputs: sizes of the values from outside that the steps take as operands.
         outputs: names of the results that are read outside.
         rates: of the machine.
+        cached: bytes of dense weights up to which they do not come from memory in each run.
     """
     shapes = dict(inputs)
     kernels = onnxruntime = 0.0
     products = [step.spec.weights.size for step in steps if isinstance(step.spec, Matmul)]
-    from_memory = 4 * sum(products) > _CACHED_BYTES
+    from_memory = 4 * sum(products) > cached
     crossing = {name: step.dtype.itemsize for step in steps for name in step.inputs if name in inputs}
     for step in steps:
         operand = shapes[step.inputs[0]]

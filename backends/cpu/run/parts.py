@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate, region_estimate
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.costs import CACHED_BYTES, Estimate, plan_estimate, region_estimate
 from sift_onnx.backends.cpu.lower.rates import Rates
 from sift_onnx.backends.cpu.run.cache_rooms import CacheStep
 from sift_onnx.backends.cpu.run.conversion import Conversion
@@ -25,6 +26,7 @@ PartProgram = RegionProgram | OnnxRuntimeProgram | NumpyProgram
 # A value, and the first and the last of its axes.
 SizesRead = tuple[str, int, int | None]
 _NOTHING: Mapping[str, Array] = {}
+_LAST_LEVEL_BYTES = max(CACHED_BYTES, _kernels.cache_bytes()[2])
 # Of what a part reads, by name.
 Shapes = dict[str, tuple[int, ...]]
 
@@ -164,9 +166,13 @@ class Parts:
             part.run(values)
 
     def estimate(self, shapes: Sequence[Shapes], rates: Rates) -> Estimate:
-        """Seconds for operands of these sizes, against onnxruntime on the whole model; see ``lower/costs.py``."""
+        """Seconds for operands of these sizes, against onnxruntime on the whole model; see ``lower/costs.py``.
+
+        Dense weights count as read from memory if the last-level cache cannot hold them: if others leave it to this
+        process, onnxruntime reads them from there, in a fraction of the time.
+        """
         regions = [
-            region_estimate(program.region.steps, own, program.region.outputs, rates)
+            region_estimate(program.region.steps, own, program.region.outputs, rates, _LAST_LEVEL_BYTES)
             for program, own in zip(self.programs, shapes, strict=True)
             if isinstance(program, RegionProgram)
         ]

@@ -43,8 +43,10 @@ class RegionOperators:
         self._weights: dict[int, _Weights] = {
             i: own for i, own in weights.items() if not isinstance(own, _kernels.PackedRows)
         }
-        products = sum(step.spec.weights.size for step in region.steps if isinstance(step.spec, Matmul))
-        self._in_one_form = DType.FLOAT32.itemsize * products > _SHARED_CACHE_BYTES
+        products = [step.spec.weights for step in region.steps if isinstance(step.spec, Matmul)]
+        # As bits and values, which few rows of activations are multiplied by.
+        nbytes = sum(weights.size / 8 + DType.FLOAT32.itemsize * weights.nnz for weights in products)
+        self._in_one_form = nbytes > _SHARED_CACHE_BYTES
         self._unpacked = set(self._weights)
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
         self.superseded = 0

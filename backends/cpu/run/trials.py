@@ -161,7 +161,7 @@ class Trials:
             # long as a short request.
             return Verdict(KERNELS), outputs
         estimate = self._estimates[key] = self._estimate(shapes)
-        if is_certain(estimate, first):
+        if is_certain(estimate, first * _MEASURED_MARGIN):
             return Verdict(KERNELS), outputs
         own = first
         if is_certain(estimate):
@@ -169,7 +169,7 @@ class Trials:
             start = self._clock()
             outputs = self.kernels.run(feeds, into)
             own = min(own, self._clock() - start)
-            if is_certain(estimate, own):
+            if is_certain(estimate, own * _MEASURED_MARGIN):
                 return Verdict(KERNELS), outputs
         if not _is_clear(own, estimate):
             outputs, seconds = self._timed(self.kernels, feeds, into)

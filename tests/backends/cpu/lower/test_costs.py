@@ -105,6 +105,8 @@ def test_weights_past_the_caches_take_as_long_as_memory_does():
     found = region_estimate([step], {"x": (1, 2000)}, ["y"], fast)
     assert found.onnxruntime == pytest.approx(4 * 2000 * 2000 / 10e9)
     assert found.kernels == pytest.approx((1 / 8 + 4 * 0.1) * 2000 * 2000 / 10e9)
+    cached = region_estimate([step], {"x": (1, 2000)}, ["y"], fast, cached=4 * 2000 * 2000)
+    assert cached.onnxruntime < 1e-2 * found.onnxruntime
 
 
 def test_onnxruntime_gains_from_int8_weights_that_the_file_has():

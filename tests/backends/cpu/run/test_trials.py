@@ -96,8 +96,10 @@ def test_what_only_the_first_run_takes_does_not_count_where_estimates_are_clear(
     assert pair.latest == Verdict("kernels")
 
 
-def test_runs_that_stay_long_are_timed_whatever_the_estimates():
-    pair = Pair([3 * CLEAR.onnxruntime], [CLEAR.onnxruntime], CLEAR)
+@pytest.mark.parametrize("share", [3.0, 0.7])
+def test_runs_that_stay_long_are_timed_whatever_the_estimates(share):
+    """An estimate for onnxruntime may be half of its time too high, where others leave it a cache."""
+    pair = Pair([share * CLEAR.onnxruntime], [share / 2 * CLEAR.onnxruntime], CLEAR)
     assert pair.run(4) == "onnxruntime"
 
 
@@ -108,7 +110,7 @@ def test_a_run_shorter_than_onnxruntime_for_smaller_sizes_needs_no_estimate():
 
 
 def test_a_run_that_is_not_much_shorter_is_estimated():
-    pair = Pair([5.0, 7.0], [1.0], CLEAR)
+    pair = Pair([5.0, 6.0], [1.0], CLEAR)
     assert [pair.run(4), pair.run(6)] == ["kernels", "kernels"]
     assert [shapes[0]["x"] for shapes in pair.asked] == [(4,), (6,)]
 
