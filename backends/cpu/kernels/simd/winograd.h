@@ -29,17 +29,22 @@ inline void winograd_tiles(const WinogradTilesArgs& args) {
     const std::int64_t* const places = args.places + first;
     std::uint32_t inside[kBlock];
     for (int lane = 0; lane < kBlock; ++lane) inside[lane] = winograd_inside(args, lane, first, count);
+    const std::ptrdiff_t left = args.left + first - args.first_lane * args.step;
     for (std::int64_t row = 0; row < args.count; ++row) {
       const float* const line = args.lines[row];
       float* const to = args.to + args.line_places[row];
+      if (line == nullptr) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          std::fill(to + places[i] + args.first_lane, to + places[i] + args.end_lane, 0.0F);
+        }
+        continue;
+      }
 #if defined(__AVX512F__)
       // The pixels of each tile, turned to the tiles of each pixel. Gathers take several times as long.
-      const std::ptrdiff_t left = args.left + first - args.first_lane * args.step;
       __m512 block[kBlock];
 #pragma GCC unroll 16
       for (int lane = 0; lane < kBlock; ++lane) {
-        const auto mask = static_cast<__mmask16>(line == nullptr ? 0 : inside[lane]);
-        block[lane] = _mm512_maskz_loadu_ps(mask, line + left + lane * args.step);
+        block[lane] = _mm512_maskz_loadu_ps(static_cast<__mmask16>(inside[lane]), line + left + lane * args.step);
       }
       transpose_block(block);
       const auto lanes = static_cast<__mmask16>((1U << args.end_lane) - (1U << args.first_lane));
@@ -49,10 +54,9 @@ inline void winograd_tiles(const WinogradTilesArgs& args) {
       }
 #else
       for (int lane = args.first_lane; lane < args.end_lane; ++lane) {
-        const float* const from = line + args.left + first + (lane - args.first_lane) * args.step;
+        const float* const from = line + left + lane * args.step;
         for (std::int64_t i = 0; i < count; ++i) {
-          const bool is_inside = line != nullptr && (inside[lane] >> i & 1U) != 0;
-          to[places[i] + lane] = is_inside ? from[i] : 0.0F;
+          to[places[i] + lane] = (inside[lane] >> i & 1U) != 0 ? from[i] : 0.0F;
         }
       }
 #endif
