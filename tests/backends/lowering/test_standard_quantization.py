@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nets import Net
-from onnx.reference import ReferenceEvaluator
 from quantized_nets import MICROSOFT
+from rewritten_graphs import operators_left
 
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
@@ -19,18 +19,8 @@ from sift_onnx.model import Model
 
 
 def rewritten(net: Net) -> list[str]:
-    """The operators that are left, which compute what the model did."""
-    model = net.model()
-    graph = GraphView(Model.load(model))
-    view = with_standard_quantization(graph)
-    onnx.checker.check_model(view.proto)
-    wanted, found = (ReferenceEvaluator(own).run(None, net.feeds) for own in (model, view.proto))
-    for array, other in zip(wanted, found, strict=True):
-        assert array.dtype == other.dtype
-        np.testing.assert_allclose(array, other, rtol=1e-5, atol=1e-6)
-    assert [node for node, _ in view.origin] == graph.nodes
-    assert all(index is not None for _, index in view.origin)
-    return [node.op_type for node in view.nodes]
+    """The operators that are left."""
+    return operators_left(net, with_standard_quantization, tolerance=1e-5)
 
 
 def number(net: Net, value: float) -> str:
