@@ -36,12 +36,15 @@ demo: $(VENV)/demo.stamp
 	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONDONTWRITEBYTECODE= docs/demo/demo.sh "$(or $(FOLDER),build/demo)"
 
 # One torch thread in each of the two workers: more would only wait for each other. Tests of a file share a worker, and
-# with it what they are all made of.
+# with it what they are all made of. Byte code is kept, even where the environment asks for none: the tests start many
+# processes, and each would compile this package again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist loadfile
+
 test: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 test-all: test
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m slow
+	$(PYTEST) -m slow
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

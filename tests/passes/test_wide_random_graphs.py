@@ -93,7 +93,7 @@ def check_weights(plan: WidePlan, model: Model) -> None:
 
 
 @given(graphs(), SPARSITIES, BUDGETS, GROWTHS, st.sampled_from([1, 1, 4]))
-@settings(SETTINGS, max_examples=120)
+@settings(SETTINGS, max_examples=60)
 def test_what_is_accepted_runs_as_predicted_at_the_same_cost(
     graph: RandomGraph, sparsity: str, budget: Any, growth: Any, round_to: int
 ) -> None:
@@ -124,7 +124,7 @@ def test_what_is_accepted_runs_as_predicted_at_the_same_cost(
 
 
 @given(graphs(blocks=5), st.integers(0, 2**31))
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=10)
 def test_a_second_transform_of_the_original_gives_the_same_bytes(graph: RandomGraph, seed: int) -> None:
     proto = graph.model()
     assume(accepted(proto, "0.75", "layer") is not None)
@@ -133,7 +133,7 @@ def test_a_second_transform_of_the_original_gives_the_same_bytes(graph: RandomGr
 
 
 @given(graphs(blocks=5))
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=10)
 def test_a_sparsity_of_zero_changes_nothing(graph: RandomGraph) -> None:
     proto = graph.model()
     result = Wide(0)(proto)

@@ -22,7 +22,7 @@ GROWTHS = st.sampled_from(["head-dim", "heads", "keep"])
 
 
 @given(graphs(blocks=6), st.sampled_from(["0.3", "0.5", "0.75", "0.9"]), st.integers(0, 3), GROWTHS)
-@settings(SETTINGS, max_examples=200)
+@settings(SETTINGS, max_examples=100)
 def test_what_is_not_refused_computes_what_the_original_did(
     graph: RandomGraph, sparsity: str, seed: int, attention: Any
 ) -> None:

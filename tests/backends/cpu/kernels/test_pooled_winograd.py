@@ -50,7 +50,7 @@ def operators(
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=50, deadline=None, suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much))
+@settings(max_examples=25, deadline=None, suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much))
 @given(
     convolution=st.sampled_from(CONVOLUTIONS),
     images=st.sampled_from((1, 3, 16, 33)),

@@ -39,7 +39,7 @@ def packed(weights: Array) -> _kernels.SparseWeights:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=40, deadline=None, suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much))
+@settings(max_examples=20, deadline=None, suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much))
 @given(
     taps=st.sampled_from((3, 4)),
     axes=st.tuples(st.integers(0, 3), st.integers(0, 3)),

@@ -18,7 +18,7 @@ LEAST_SCALE = 1e-2
 
 @pytest.mark.usefixtures("every_region_pays")
 @settings(
-    max_examples=150,
+    max_examples=75,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
