@@ -211,7 +211,15 @@ def mean_that_is_an_output(net: Net) -> None:
     net.output(mean)
 
 
+def weight_stored_in_halves(net: Net) -> None:
+    weight = net.constant(np.random.default_rng(0).standard_normal((12, 12)).astype(np.float16), dtype=np.float16)
+    x = net.op("Relu", net.dense(net.tokens(8), 8, 12))
+    x = net.op("MatMul", x, net.op("Cast", weight, to=onnx.TensorProto.FLOAT))
+    net.tokens_end(x, 12)
+
+
 BLOCKS = [
+    weight_stored_in_halves,
     mean_that_is_an_output,
     dense_block,
     squeeze_and_excitation,
