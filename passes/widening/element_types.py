@@ -23,6 +23,8 @@ def floating_type(tensor: gs.Tensor) -> np.dtype[Any]:
         seen.add(id(found))
         constant = constant_values(found)
         dtype = found.dtype if constant is None else dtype_of(constant)
+        if isinstance(dtype, int):  # a type that numpy lacks
+            dtype = numpy_dtype(dtype)
         if dtype is not None and np.dtype(dtype).kind not in "iubOUS":
             return np.dtype(dtype)
         if constant is None and dtype is None and found.inputs:

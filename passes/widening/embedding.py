@@ -190,7 +190,7 @@ class Embedding:
             return []
         if node.op not in CONVOLUTIONS:
             values = values.reshape(-1, *[1] * (len(extents) - 1 - axis))
-        return [add_bias(self._graph, node, parameter.name, values.astype(floating_type(parameter)))]
+        return [add_bias(self._graph, node, parameter.name, values.astype(floating_type(node.outputs[0])))]
 
     def _recurrent_bias(self, node: gs.Node, layer: WeightLayer) -> list[str]:
         """Give a recurrent layer whose units grow a bias ``[directions, 2 * gates * units]``, if it has none."""
@@ -203,7 +203,7 @@ class Embedding:
         values = self._shifts(f"{layer.name} {node.outputs[0].name}", np.empty(0), shape)
         values[..., self._maps.positions_along(node.inputs[2].name, 2)] = 0
         node.inputs.extend(gs.Variable.empty() for _ in range(_RECURRENT_BIAS - len(node.inputs)))
-        biases = values.reshape(directions.new, -1).astype(floating_type(layer.constant))
+        biases = values.reshape(directions.new, -1).astype(floating_type(node.outputs[0]))
         return [add_bias(self._graph, node, layer.name, biases)]
 
     def _grows(self, tensor: gs.Tensor) -> bool:

@@ -39,9 +39,12 @@ def corrections(maps: FeatureMaps, contexts: Sequence[FeatureMapContext], output
         return found
     for ctx in contexts:
         own = [factors.get(t.name, 1.0) for t in ctx.node.inputs]
+        out = ctx.node.outputs[0].name
+        if out in outputs and out in maps.means:
+            # What the mean is of is multiplied in its place.
+            own[0] *= factors.pop(out)
         if all(factor == 1 for factor in own):
             continue
-        out = ctx.node.outputs[0].name
         passed = None if out in outputs else _passed(maps, ctx.node, own, found, ctx.index)
         if passed is None:
             found.extend(Scaling(ctx.index, i, 1 / factor) for i, factor in enumerate(own) if factor != 1)

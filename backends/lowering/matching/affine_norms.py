@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.matching.norm_nodes import (
+    MEANS,
     NormMatch,
     Vector,
     is_over_channels,
@@ -29,7 +30,7 @@ def match_affine(graph: GraphView, root: int) -> NormMatch | None:
     if squares is None or subtracted is None or gain is None:
         return None
     operand, mean = graph.nodes[subtracted].input
-    reduced = maker(graph, mean, "ReduceMean")
+    reduced = maker(graph, mean, *MEANS)
     dims = graph.dims(operand)
     if reduced is None or graph.nodes[reduced].input[0] != operand or not is_over_channels(graph, reduced):
         return None

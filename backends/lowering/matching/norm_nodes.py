@@ -12,6 +12,7 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 
 __all__ = [
+    "MEANS",
     "NormMatch",
     "Vector",
     "is_over_channels",
@@ -21,6 +22,9 @@ __all__ = [
     "reciprocal",
     "vector_behind",
 ]
+
+# What takes means over channels; tf2onnx writes that of three axes as a pooling.
+MEANS = ("GlobalAveragePool", "ReduceMean")
 
 # One number for each channel, where there is such an operand.
 Vector = npt.NDArray[np.float32] | None
@@ -64,7 +68,7 @@ def mean_of_squares(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, 
     if added is None or graph.only_reader(name) is None:
         return None
     for mean, number in (graph.nodes[added].input, reversed(graph.nodes[added].input)):
-        epsilon, reduced = graph.number(number), maker(graph, mean, "ReduceMean")
+        epsilon, reduced = graph.number(number), maker(graph, mean, *MEANS)
         if epsilon is None or not epsilon > 0 or reduced is None or not is_over_channels(graph, reduced):
             continue
         square = graph.nodes[reduced].input[0]
@@ -107,10 +111,12 @@ def vector_behind(graph: GraphView, value: str, op: str, dims: Dims, nodes: set[
 
 
 def is_over_channels(graph: GraphView, reduced: int) -> bool:
-    """Whether a ReduceMean takes the mean over the last axis, which stays."""
+    """Whether a node reduces the last axis, which stays."""
     node = graph.nodes[reduced]
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     dims = graph.dims(node.input[0])
+    if node.op_type == "GlobalAveragePool":
+        return dims is not None and len(dims) == 3
     axes = attributes.get("axes")
     if len(node.input) > 1 and node.input[1]:
         axes = graph.vector(node.input[1])

@@ -12,6 +12,7 @@ import numpy as np
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.matching.affine_norms import match_affine
 from sift_onnx.backends.lowering.matching.norm_nodes import (
+    MEANS,
     NormMatch,
     is_over_channels,
     maker,
@@ -86,7 +87,7 @@ def _centered(graph: GraphView, difference: str, nodes: set[int]) -> str | None:
     if subtracted is None:
         return None
     operand, mean = graph.nodes[subtracted].input
-    reduced = maker(graph, mean, "ReduceMean")
+    reduced = maker(graph, mean, *MEANS)
     if reduced is None or graph.nodes[reduced].input[0] != operand or not is_over_channels(graph, reduced):
         return None
     if graph.only_reader(mean) is None:

@@ -58,6 +58,8 @@ def computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) ->
             value = added((a, b))
         elif op == "Sub":
             value = difference(a, b)
+        elif op == "Max":
+            value = _largest(a, b)
         if value is None:
             return None
         result.append(value)
@@ -70,3 +72,10 @@ def _is_equal(a: Dim, b: Dim) -> Dim | None:
         return 1
     numbers = [size for size in (a, b) if isinstance(size, int)]
     return 0 if len(numbers) == 2 or any(number < 0 for number in numbers) else None
+
+
+def _largest(a: Dim, b: Dim) -> Dim | None:
+    """The larger of two sizes; None where that is not known."""
+    if a == b:
+        return a
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from sift_onnx.backends.lowering.dims import Dim
+from sift_onnx.backends.lowering.dims import Dim, product
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import computed
 
@@ -58,7 +58,13 @@ def vector_of_result(known: KnownSizes, node: onnx.NodeProto, attributes: Mappin
             start, end, *rest = (int(values.reshape(-1)[0]) for values in listed if values is not None)
             step = rest[1] if len(rest) > 1 else 1
             return first[start:end:step] if step > 0 else None
-        case "Mul" | "Div" | "Add" | "Sub" | "Equal":
+        case "ReduceProd":
+            dims = known.dims(node.input[0])
+            rank = None if dims is None else len(dims)
+            return (product(first),) if rank == 1 and not attributes.get("noop_with_empty_axes", 0) else None
+        case "Mul" | "Div" | "Add" | "Sub" | "Equal" | "Max":
+            if len(node.input) != 2:
+                return None
             return computed(node.op_type, first, known.vector(node.input[1]))
     return None
 

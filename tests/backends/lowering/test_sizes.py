@@ -55,6 +55,33 @@ def test_a_part_of_a_shape_and_a_product_of_sizes() -> None:
     assert graph.dims("back") == ("n", "t", 12)
 
 
+def test_products_and_maxima_of_parts_of_a_shape() -> None:
+    """As tf2onnx writes the batches of an Einsum: all in one axis, and again as those of both operands."""
+    net, x = dynamic()
+    batches = [net.op("Gather", net.op("Shape", value), net.constant([0, 1])) for value in (x, net.op("Relu", x))]
+    for keepdims in (0, 1):
+        flat = net.op("ReduceProd", batches[0], keepdims=keepdims)
+        flat = flat if keepdims else net.op("Unsqueeze", flat, net.constant([0]))
+        net.op("Reshape", x, net.op("Concat", flat, net.constant([-1, 3]), axis=0), name=f"flat{keepdims}")
+    back = net.op("Concat", net.op("Max", *batches, name="larger"), net.constant([12]), axis=0)
+    net.output(net.op("Reshape", net.op("Add", "flat0", "flat1"), back, name="back"), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("flat0") == graph.dims("flat1") == (product(("n", "t")), 4, 3)
+    assert graph.vector("larger") == ("n", "t")
+    assert graph.dims("back") == ("n", "t", 12)
+
+
+def test_the_larger_of_different_sizes_is_known_of_numbers_only() -> None:
+    net, x = dynamic()
+    sizes = net.op("Shape", x)
+    net.op("Max", sizes, net.constant([7]), name="unknown")
+    net.op("Max", net.op("Gather", sizes, net.constant([2])), net.constant([7]), name="known")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.vector("unknown") is None
+    assert graph.vector("known") == (12,)
+
+
 def test_a_scale_is_computed_from_a_known_axis() -> None:
     net, x = dynamic()
     last = net.op("Slice", net.op("Shape", x), net.constant([-1]), net.constant([2**63 - 1]))

@@ -204,7 +204,23 @@ def gated_tokens(net: Net) -> None:
     net.tokens_end(net.op("Mul", a, net.op("Sigmoid", b)), 6)
 
 
+def mean_that_is_an_output(net: Net) -> None:
+    x = net.op("Relu", net.dense(net.tokens(8), 8, 12))
+    mean = net.op("ReduceMean", x, net.constant([-1]))
+    net.tokens_end(net.op("Add", x, mean), 12)
+    net.output(mean)
+
+
+def weight_stored_in_halves(net: Net) -> None:
+    weight = net.constant(np.random.default_rng(0).standard_normal((12, 12)).astype(np.float16), dtype=np.float16)
+    x = net.op("Relu", net.dense(net.tokens(8), 8, 12))
+    x = net.op("MatMul", x, net.op("Cast", weight, to=onnx.TensorProto.FLOAT))
+    net.tokens_end(x, 12)
+
+
 BLOCKS = [
+    weight_stored_in_halves,
+    mean_that_is_an_output,
     dense_block,
     squeeze_and_excitation,
     grouped,

@@ -76,7 +76,7 @@ class ResizableSchedule:
     def resized(self, dims: Mapping[str, Sizes]) -> Schedule | None:
         """The schedule for values of ``dims``, of all rows in lanes; None where it might be another one."""
         rows = math.prod(dims[self._matrices[0]][:-1])
-        if not _are_alike(self._dims, dims) or not self._has_rows(dims, rows):
+        if not _are_alike(self._dims, dims) or not self._has_channels(dims) or not self._has_rows(dims, rows):
             return None
         replaced = []
         for call, (index, channels) in self._made.attentions.items():
@@ -89,6 +89,10 @@ class ResizableSchedule:
             replaced.append((call, op))
         sequence = self._made.sequence.resized(rows, replaced, array_sizes(self._region, dims))
         return replace(self._made, sequence=sequence, shapes=tuple((rows, *shape[1:]) for shape in self._made.shapes))
+
+    def _has_channels(self, dims: Mapping[str, Sizes]) -> bool:
+        """Whether matrices have the channels that they had: the tokens of another axis may be channels, too."""
+        return all(dims[name][-1] == self._dims[name][-1] for name in self._matrices)
 
     def _has_rows(self, dims: Mapping[str, Sizes], rows: int) -> bool:
         """Whether that is the number of rows of all tensors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attention_nets import AttentionNet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, left_to_onnxruntime
@@ -93,3 +94,27 @@ def test_any_equation(drawn: tuple[str, str], batch: int) -> None:
     shapes = {spec.name: [batch if isinstance(size, str) else size for size in spec.shape] for spec in program.inputs}
     feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     assert_same_as_onnxruntime(net.model(), feeds, program)
+
+
+def product_of_tf2onnx(net: AttentionNet, first: str, second: str) -> str:
+    """A product of [n, heads, rows, columns], whose batches are one axis in between."""
+    sizes = [net.op("Shape", value) for value in (first, second)]
+    batches = [net.op("Gather", shape, net.constant([0, 1])) for shape in sizes]
+    flat = [
+        net.op("Reshape", value, net.op("Concat", net.op("ReduceProd", own), net.op("Gather", shape, rest), axis=0))
+        for value, shape, own in zip((first, second), sizes, batches, strict=True)
+        for rest in [net.constant([2, 3])]
+    ]
+    ends = [net.op("Gather", shape, net.constant([axis])) for shape, axis in zip(sizes, (2, 3), strict=True)]
+    target = net.op("Concat", net.op("Max", *batches), *ends, axis=0)
+    return str(net.op("Reshape", net.op("MatMul", *flat), target))
+
+
+def test_attention_of_tf2onnx_is_one_region() -> None:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    scores = product_of_tf2onnx(net, net.parted(q), net.parted(k, turned=True))
+    net.ends(net.joined(product_of_tf2onnx(net, net.op("Softmax", scores, axis=-1), net.parted(v))))
+    program = assert_same_at_batches(net.model(), (3, 1, 16))
+    assert len(program.parts) == 1
+    assert not left_to_onnxruntime(program)

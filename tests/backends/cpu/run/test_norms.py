@@ -94,6 +94,22 @@ def layer_norm_of_tensorflow_without_affine(net: SparseNet, x: str) -> str:
     return net.op("Sub", product, net.op("Mul", average, gain))
 
 
+def layer_norm_by_pooling(net: SparseNet, x: str) -> str:
+    """As tf2onnx writes means of the last of three axes."""
+    average = net.op("GlobalAveragePool", x)
+    difference = net.op("Sub", x, average)
+    variance = net.op("GlobalAveragePool", net.op("Mul", difference, difference))
+    root = net.op("Sqrt", net.op("Add", variance, scalar(net, 1e-5)))
+    gain = net.op("Mul", net.op("Reciprocal", root), vector(net))
+    return net.op("Add", net.op("Mul", x, gain), net.op("Sub", vector(net), net.op("Mul", average, gain)))
+
+
+def layer_norm_by_pooling_and_quotient(net: SparseNet, x: str) -> str:
+    d = net.op("Sub", x, net.op("GlobalAveragePool", x))
+    variance = net.op("GlobalAveragePool", net.op("Pow", d, scalar(net, 2)))
+    return net.op("Mul", net.op("Div", d, net.op("Sqrt", net.op("Add", variance, scalar(net, 1e-5)))), vector(net))
+
+
 def unit_vectors(net: SparseNet, x: str) -> str:
     """Of lengths around the least one, and of none."""
     length = net.op("ReduceL2", x, axes=[-1]) if net.opset < 18 else net.op("ReduceL2", x, net.constant([-1]))
@@ -109,6 +125,7 @@ def unit_vectors_by_expand(net: SparseNet, x: str) -> str:
 SPELLINGS = (
     layer_norm, layer_norm_without_affine, layer_norm_by_reciprocal, rms_norm, rms_norm_without_scale, fused_rms_norm,
     layer_norm_of_tensorflow, layer_norm_of_keras, layer_norm_of_tensorflow_without_affine,
+    layer_norm_by_pooling, layer_norm_by_pooling_and_quotient,
     unit_vectors, unit_vectors_by_expand,
 )  # fmt: skip
 

@@ -110,3 +110,15 @@ def test_sequences_of_other_tensors_are_not_resized() -> None:
         sequence((16, 4, 1, 1), "images16", (1, 0)).resized(0, [], [0, 0])
     with pytest.raises(ValueError, match="does not fit in its place"):
         sequence((16, 4, 1, 1), "images16", (1, 0)).resized(48, [], [64, 64])
+
+
+def test_tokens_that_are_channels_are_planned_step_by_step() -> None:
+    net = SparseNet(17)
+    x = net.input("x", 3, 21, 12, declared=["n", 21, "tokens"])
+    net.output(net.op("Relu", x))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    rng = np.random.default_rng(0)
+    for batch, tokens in ((3, 12), (1, 7), (16, 12), (3, 33)):
+        feeds = {"x": rng.standard_normal((batch, 21, tokens)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
