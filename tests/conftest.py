@@ -10,7 +10,7 @@ import pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Nothing is given back while tests are collected, so that looking for it takes a fifth of that time for nothing."""
+    """Nothing is given back while tests are collected: looking for it takes a fifth of that time for nothing."""
     gc.disable()
     yield
     gc.collect()
