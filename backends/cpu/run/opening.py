@@ -50,6 +50,7 @@ from sift_onnx.graphs.branches import choosing_inputs, take_branch
 from sift_onnx.graphs.constants import nbytes_of
 from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
 from sift_onnx.model import Model
+from sift_onnx.shapes.decided_branches import with_decided_branches
 from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
@@ -198,7 +199,7 @@ class _Opener:
     def read(self) -> tuple[LoweredModel, GraphView]:
         """The model lowered, and the graph that onnxruntime has in its place."""
         threads = self.pool.threads
-        loaded = self.loaded
+        loaded = with_decided_branches(self.loaded)
         if has_zero_biases(loaded.graph):
             loaded = loaded.copy()
             drop_zero_biases(loaded.graph)
