@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.dims import Dims
-from sift_onnx.backends.lowering.rules.moving import view_of_result
+from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise, Repeated
 
 __all__ = ["arithmetic", "biased_gelu", "negate", "parametric_relu"]
 
@@ -116,9 +116,30 @@ def _of_two_sizes(node: NodeView) -> Step | tuple[Step, ...]:
     view = _common_view(node, first)
     if _is_operand_of(node.dims(1 - first), node.dims(first)):
         return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(first, 1 - first))
-    if view != "image" or not _may_broadcast(node.dims(0), node.dims(1)):
-        raise NotLowered("its operands are not known to be of one shape")
-    return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
+    if view == "image" and _may_broadcast(node.dims(0), node.dims(1)):
+        return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
+    return _of_pairs(node)
+
+
+def _of_pairs(node: NodeView) -> tuple[Step, ...]:
+    """Operands that each have one position where the other has more, as all differences of two lists of points have.
+
+    The one is repeated to the sizes of the result, which then are those of the first operand.
+    """
+    for first in (0,) if node.op == "Sub" else (0, 1):
+        own, other = node.dims(first), node.dims(1 - first)
+        others = (*[1] * (len(own) - len(other)), *other)
+        axes = [axis for axis, size in enumerate(own) if size == 1 and axis < len(others)]
+        sizes = tuple((axis, size) for axis in axes if isinstance(size := others[axis], int) and size > 1)
+        result = tuple(dict(sizes).get(axis, size) for axis, size in enumerate(own))
+        if not sizes or not _is_operand_of(other, result):
+            continue
+        repeated = moved(node, Repeated(sizes), node.between("repeated"), first)
+        spec = Elementwise(_KINDS[node.op], repeats=result != other)
+        joined = node.step(spec, repeated.result_view)
+        node.operand(1 - first, repeated.result_view)
+        return repeated, replace(joined, inputs=(repeated.output, node.input(1 - first)))
+    raise NotLowered("its operands are not known to be of one shape")
 
 
 def _subtracted(node: NodeView, view: View) -> tuple[Step, ...]:

@@ -175,12 +175,37 @@ def subtracted_from_one_position(net: SparseNet) -> str:
     return net.dense(net.op("Sub", net.dense(x, WIDTH, 1), first), WIDTH, 3)
 
 
+def of_all_pairs_of_tokens(net: SparseNet) -> str:
+    """Differences and sums of each token and each other one, as distances and additive attention have them."""
+    x = tokens(net)
+    left, right = (
+        net.op("Unsqueeze", x, integers(net, 2)),
+        net.op("Unsqueeze", net.dense(x, WIDTH, WIDTH), integers(net, 1)),
+    )
+    pairs = net.op("Mul", net.op("Sub", left, right), net.op("Add", right, left))
+    return net.dense(net.op("ReduceSum", pairs, integers(net, 2), keepdims=0), WIDTH, 3)
+
+
+def gates_of_channels_and_pixels(net: SparseNet) -> str:
+    """A map for all channels by a value for all pixels of each, as focal modulation has them."""
+    x = images(net)
+    gates = net.op("Mul", net.op("GlobalAveragePool", x), net.conv(x, CHANNELS, 1))
+    return net.conv(net.op("Add", x, gates), CHANNELS, 3)
+
+
+def of_pairs_with_fewer_axes(net: SparseNet) -> str:
+    x = net.dense(tokens(net), WIDTH, 1)
+    row = net.op("ReduceMax", net.op("Squeeze", x, integers(net, 2)), integers(net, 0), keepdims=1)
+    return net.dense(net.op("Add", row, x), TOKENS, 3)
+
+
 NETS: dict[str, Callable[[SparseNet], str]] = {
     make.__name__.replace("_", " "): make
     for make in (
         attention_pooling, softmax_of_tokens, softmax_of_rows, softmax_of_the_batch, largest_tokens, largest_channels,
         largest_rows, largest_columns, largest_of_several_axes, largest_of_the_batch, deviations, roots_of_images,
         normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position,
+        of_all_pairs_of_tokens, gates_of_channels_and_pixels, of_pairs_with_fewer_axes,
         functions, waves_of_tokens, waves_of_images, softplus_of_torch, windows_of_a_series, tokens_in_any_order,
     )
 }  # fmt: skip
