@@ -189,8 +189,11 @@ def _with_value_per_channel(node: NodeView, image: int, other: int) -> Step:
     return node.step(ChannelCombine(_KINDS[node.op]), "image", operands=(image, other))
 
 
-def _with_constant(node: NodeView, activation: int) -> Step:
+def _with_constant(node: NodeView, activation: int) -> Step | tuple[Step, ...]:
     view = node.operand(activation)
+    spread = _spread_over_channels(node, activation)
+    if spread:
+        return spread
     try:
         return _per_channel_step(node, activation, view)
     except NotLowered:
@@ -200,6 +203,24 @@ def _with_constant(node: NodeView, activation: int) -> Step:
         if not _is_table(node, activation):
             raise
     return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))
+
+
+def _spread_over_channels(node: NodeView, activation: int) -> tuple[Step, ...]:
+    """The steps for one channel and a constant of several, as angles of sinusoidal embeddings are made; else none."""
+    values, dims = node.known_values(1 - activation), node.dims(activation)
+    assert values is not None
+    shape = (*[1] * (len(dims) - values.ndim), *values.shape)
+    axes = [axis for axis, size in enumerate(shape) if size != 1]
+    if len(axes) != 1 or len(shape) != len(dims) or dims[axes[0]] != 1:
+        return ()
+    (axis,) = axes
+    is_image = len(dims) == 4 and axis == 1
+    if not is_image and axis != len(dims) - 1:
+        return ()
+    view: View = "image" if is_image else "rows"
+    repeated = moved(node, Repeated(((axis, shape[axis]),)), node.between("repeated"), activation)
+    step = _per_channel_step(node, activation, view, shape[axis])
+    return replace(repeated, result_view=view), replace(step, inputs=(repeated.output,))
 
 
 def _is_table(node: NodeView, activation: int) -> bool:
@@ -212,10 +233,11 @@ def _is_table(node: NodeView, activation: int) -> bool:
     return _is_operand_of(values.shape, node.dims(activation))
 
 
-def _per_channel_step(node: NodeView, activation: int, view: View) -> Step:
+def _per_channel_step(node: NodeView, activation: int, view: View, count: int | None = None) -> Step:
+    """Arithmetic with a constant per channel, of which there are ``count``; None is as many as the activation has."""
     dims = node.dims(activation)
     axis = 1 if view == "image" else len(dims) - 1
-    channels = dims[axis]
+    channels = dims[axis] if count is None else count
     if not isinstance(channels, int):
         raise NotLowered("the number of channels is unknown")
     values = _per_channel(node, 1 - activation, axis, len(dims), channels)
@@ -245,6 +267,8 @@ def _per_channel(node: NodeView, position: int, axis: int, rank: int, channels: 
         raise NotLowered(f"the constant {node.input(position)!r} differs within a channel: {list(values.shape)}")
     if not np.isfinite(values).all():
         raise NotLowered(f"the constant {node.input(position)!r} holds NaN or infinity")
+    if values.size not in (1, channels):
+        raise NotLowered(f"the constant {node.input(position)!r} has {values.size} values for {channels} channels")
     if channels > _CHANNELS:
         raise NotLowered(f"{channels} channels are more than kernels are made for")
     return np.ascontiguousarray(np.broadcast_to(values.reshape(-1), (channels,)))

@@ -199,6 +199,21 @@ def of_pairs_with_fewer_axes(net: SparseNet) -> str:
     return net.dense(net.op("Add", row, x), TOKENS, 3)
 
 
+def sinusoidal_embeddings(net: SparseNet) -> str:
+    """Sines of a number at several rates, as times of diffusion and positions of pixels are embedded."""
+    x = net.dense(tokens(net), WIDTH, 1)
+    rates = net.constant(np.geomspace(0.1, 3, 4))
+    angles = net.op("Concat", net.op("Mul", rates, x), net.op("Div", x, rates), net.op("Sub", rates, x), axis=-1)
+    return net.dense(net.op("Sin", angles), 12, 3)
+
+
+def noise_of_all_channels(net: SparseNet) -> str:
+    x = images(net)
+    strengths = net.constant(np.linspace(-1, 1, CHANNELS).reshape(1, CHANNELS, 1, 1))
+    noise = net.op("Mul", net.conv(x, CHANNELS, 1), strengths)
+    return net.conv(net.op("Add", x, net.op("Relu", noise)), CHANNELS, 3)
+
+
 NETS: dict[str, Callable[[SparseNet], str]] = {
     make.__name__.replace("_", " "): make
     for make in (
@@ -206,6 +221,7 @@ NETS: dict[str, Callable[[SparseNet], str]] = {
         largest_rows, largest_columns, largest_of_several_axes, largest_of_the_batch, deviations, roots_of_images,
         normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position,
         of_all_pairs_of_tokens, gates_of_channels_and_pixels, of_pairs_with_fewer_axes,
+        sinusoidal_embeddings, noise_of_all_channels,
         functions, waves_of_tokens, waves_of_images, softplus_of_torch, windows_of_a_series, tokens_in_any_order,
     )
 }  # fmt: skip
