@@ -214,6 +214,24 @@ def noise_of_all_channels(net: SparseNet) -> str:
     return net.conv(net.op("Add", x, net.op("Relu", noise)), CHANNELS, 3)
 
 
+def response_normalization(net: SparseNet) -> str:
+    """Of ConvNeXt V2: channels by their length over all pixels, relative to the mean of these."""
+    x = net.op("Transpose", images(net), perm=[0, 2, 3, 1])
+    length = net.op("ReduceL2", x, integers(net, 1, 2))
+    mean = net.op("Add", net.op("ReduceMean", length, integers(net, -1)), net.constant(1e-6))
+    return net.dense(net.op("Mul", x, net.op("Div", length, mean)), CHANNELS, 3)
+
+
+def lengths_of_images(net: SparseNet) -> str:
+    x = images(net)
+    squares = net.op("ReduceSumSquare", x, integers(net, 2, 3), keepdims=0)
+    return net.dense(net.op("Add", squares, net.op("ReduceL2", x, integers(net, -2, -1), keepdims=0)), CHANNELS, 3)
+
+
+def lengths_of_tokens(net: SparseNet) -> str:
+    return net.dense(net.op("ReduceL2", tokens(net), integers(net, 1), keepdims=0), WIDTH, 3)
+
+
 NETS: dict[str, Callable[[SparseNet], str]] = {
     make.__name__.replace("_", " "): make
     for make in (
@@ -221,7 +239,7 @@ NETS: dict[str, Callable[[SparseNet], str]] = {
         largest_rows, largest_columns, largest_of_several_axes, largest_of_the_batch, deviations, roots_of_images,
         normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position,
         of_all_pairs_of_tokens, gates_of_channels_and_pixels, of_pairs_with_fewer_axes,
-        sinusoidal_embeddings, noise_of_all_channels,
+        sinusoidal_embeddings, noise_of_all_channels, response_normalization, lengths_of_images, lengths_of_tokens,
         functions, waves_of_tokens, waves_of_images, softplus_of_torch, windows_of_a_series, tokens_in_any_order,
     )
 }  # fmt: skip
