@@ -65,3 +65,13 @@ def test_a_result_that_others_read_stays() -> None:
     net.output(causal(net, -4))
     net.output(net.op("Relu", "conv"))
     assert operators(net.model()) == ["Slice"]
+
+
+def test_padding_in_front_keeps_the_length() -> None:
+    """Of a causal depthwise convolution, whose result is added to its operand."""
+    net = SparseNet()
+    x = net.dense(net.input("x", 2, 9, 4, declared=["n", "t", 4]), 4, 6)
+    padded = net.op("Pad", net.op("Transpose", x, perm=[0, 2, 1]), net.constant([0, 0, 4, 0, 0, 0], dtype=np.int64))
+    y = net.op("Conv", padded, net.weight(6, 1, 3), kernel_shape=[3], dilations=[2], group=6)
+    net.output(net.dense(net.op("Add", x, net.op("Transpose", y, perm=[0, 2, 1])), 6, 3))
+    assert len(assert_same_at_batches(net.model(), [1, 3, 16]).parts) == 1
