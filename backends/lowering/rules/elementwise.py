@@ -225,8 +225,8 @@ def _spread_over_channels(node: NodeView, activation: int) -> tuple[Step, ...]:
 
 def _is_table(node: NodeView, activation: int) -> bool:
     """Whether the constant is an operand of an addition or a product, and the other one has the result's sizes."""
-    values = node.array(1 - activation)  # a number is no table
-    if values is None or values.dtype != np.float32 or values.ndim < 2 or node.op not in _KINDS:
+    values = node.array(1 - activation)
+    if values is None or values.dtype != np.float32 or (values.ndim < 2 and values.size != 1) or node.op not in _KINDS:
         return False
     if node.op == "Sub" and activation == 1:
         return False

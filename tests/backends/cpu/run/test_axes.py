@@ -254,6 +254,17 @@ def test_the_whole_net_is_one_region(name: str) -> None:
     assert len(program.parts) == 1
 
 
+@pytest.mark.parametrize("shape", [[], [1]])
+def test_numbers_where_the_last_axis_is_open(shape: list[int]) -> None:
+    net = SparseNet()
+    x = net.op("Transpose", tokens(net, "t"), perm=[0, 2, 1])
+    for op, value in (("Mul", 0.5), ("Add", -0.25), ("Sub", 2.0)):
+        x = net.op(op, net.op("Tanh", x), net.constant(np.full(shape, value)))
+    net.output(net.dense(net.op("Transpose", x, perm=[0, 2, 1]), WIDTH, 3))
+    program = assert_same_at_batches(net.model(), BATCHES)
+    assert left_to_onnxruntime(program) == {}
+
+
 @pytest.mark.parametrize("isa", ["avx2", "portable"])
 @pytest.mark.parametrize("name", ["largest tokens", "largest rows", "deviations", "functions"])
 def test_other_instruction_sets(name: str, isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
