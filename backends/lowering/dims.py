@@ -46,8 +46,11 @@ def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, 
             return room // stride + 1
         count = -(-room // stride) + 1
         return count - 1 if (count - 1) * stride >= size + pads[0] else count
-    if stride == 1 and sum(pads) == reach - 1:
-        return size
+    if stride == 1 and (not ceil_mode or sum(pads) == reach - 1):
+        whole = added([size, sum(pads) - reach + 1])
+        # Less than none of something are none, which a sum does not say.
+        if _terms(whole)[1] >= 0:
+            return whole
     return ("window", size, stride, sum(pads) - reach, int(ceil_mode))
 
 

@@ -163,10 +163,13 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
 
 
 def _with_folded_operands(graph: GraphView, groups: list[NodeGroup]) -> list[NodeGroup]:
-    """The groups once operands that follow from constants have become constants, such as a part of a table."""
-    operands = {name for group in groups if group.step is not None for name in group.step.inputs}
-    arrays = {name for group in groups if group.step is not None for name in group.step.arrays}
-    folded = {name for name in operands - arrays if name in graph.derived and graph.fold(name)}
+    """The groups once operands that follow from constants have become constants, such as a part of a table.
+
+    The first operand of a step stays a value that enters the region: the sizes of the others follow from it.
+    """
+    operands = {name for group in groups if group.step is not None for name in group.step.inputs[1:]}
+    others = {name for group in groups if group.step is not None for name in (group.step.inputs[0], *group.step.arrays)}
+    folded = {name for name in operands - others if name in graph.derived and graph.fold(name)}
     if not folded:
         return groups
     return [replace(group, reads=tuple(name for name in group.reads if name not in folded)) for group in groups]

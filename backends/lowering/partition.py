@@ -47,10 +47,10 @@ def partition(groups: Sequence[NodeGroup], graph_outputs: Sequence[str]) -> list
                 readers[name].add(number)
     parts = []
     for number, (on_kernels, members) in enumerate(members_of):
-        made = [name for group in members for name in group.writes]
+        made = dict.fromkeys(name for group in members for name in group.writes)
         read = dict.fromkeys(name for group in members for name in group.reads)
         outputs = [name for name in made if name in graph_outputs or readers[name] - {number}]
-        inputs = [name for name in read if name not in set(made)]
+        inputs = [name for name in read if name not in made]
         parts.append(Part(tuple(members), on_kernels, tuple(inputs), tuple(outputs)))
     return parts
 

@@ -1,4 +1,4 @@
-"""Graphs that an ``If`` chooses between by an input, as merged decoders have them; and the graph with one of them."""
+"""Graphs that an ``If`` chooses between, as merged decoders do by an input; and the graph with one of them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.operators.domains import is_standard
 
-__all__ = ["choosing_inputs", "take_branch"]
+__all__ = ["choosing_inputs", "conditions", "take_branch"]
 
 
 def choosing_inputs(graph: gs.Graph) -> tuple[str, ...]:
     """Inputs of the model that are the condition of an ``If``, in the order of its nodes."""
     booleans = {t.name for t in graph.inputs if not isinstance(t, gs.Constant) and t.dtype == np.bool_}
-    return tuple(dict.fromkeys(name for node in graph.nodes if (name := _condition(node)) in booleans))
+    return tuple(name for name in conditions(graph) if name in booleans)
+
+
+def conditions(graph: gs.Graph) -> tuple[str, ...]:
+    """What the ``If`` nodes of a graph choose by, in their order."""
+    return tuple(dict.fromkeys(name for node in graph.nodes if (name := _condition(node))))
 
 
 def take_branch(graph: gs.Graph, condition: str, value: bool) -> None:
-    """Put what runs where an input is ``value`` in the place of each ``If`` that it chooses by.
+    """Put what runs where a condition is ``value`` in the place of each ``If`` that it chooses by.
 
-    The input stays, without a reader if it only chose.
+    What makes it stays, without a reader if it only chose.
 
     Args:
         graph: changed in place.
-        condition: name of the input.
+        condition: name of an input, or of a value of the graph.
         value: of it.
     """
     names = {name for level in (graph, *graph.subgraphs(recursive=True)) for name in level.tensors()}

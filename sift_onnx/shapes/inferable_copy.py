@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from itertools import count
 
@@ -10,10 +10,11 @@ import onnx
 import onnx.inliner
 
 from sift_onnx.files.external_data import is_external
-from sift_onnx.graphs.node_checks import subgraphs, with_subgraphs
+from sift_onnx.graphs.node_checks import all_nodes, subgraphs, with_subgraphs
+from sift_onnx.operators.domains import is_standard
 from sift_onnx.shapes.node_inference import is_long_list
 
-__all__ = ["with_own_names", "without_functions", "without_long_lists", "without_outside_data"]
+__all__ = ["with_own_names", "with_unbound_axes", "without_functions", "without_long_lists", "without_outside_data"]
 
 
 def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -64,6 +65,39 @@ def without_long_lists(model: onnx.ModelProto) -> onnx.ModelProto:
     for position in long:
         copy.graph.input[position].type.tensor_type.shape.dim[0].ClearField("value")
     return copy
+
+
+def with_unbound_axes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model``, or a copy where what splits an axis into single positions, and drops it, says so without a size.
+
+    torch's unbind is a SplitToSequence by the number 1 with keepdims=0. The specification ignores keepdims beside a
+    size, and so does inference; onnxruntime drops the axis, as torch does.
+    """
+    if not any(map(_may_unbind, all_nodes(model.graph.node))):
+        return model
+    copy = deepcopy(model)
+    numbers: set[str] = set()
+    for graph in with_subgraphs(copy.graph):
+        numbers.update(_numbers(graph))
+        for node in graph.node:
+            if _may_unbind(node) and node.input[1] in numbers:
+                del node.input[1:]
+    return copy
+
+
+def _may_unbind(node: onnx.NodeProto) -> bool:
+    if node.op_type != "SplitToSequence" or not is_standard(node.domain) or len(node.input) < 2:
+        return False
+    return any(attribute.name == "keepdims" and attribute.i == 0 for attribute in node.attribute)
+
+
+def _numbers(graph: onnx.GraphProto) -> Iterable[str]:
+    """Names of constants without axes."""
+    yield from (tensor.name for tensor in graph.initializer if not tensor.dims)
+    for node in graph.node:
+        is_number = any(a.name == "value_int" or (a.name == "value" and not a.t.dims) for a in node.attribute)
+        if node.op_type == "Constant" and is_standard(node.domain) and is_number:
+            yield node.output[0]
 
 
 def with_own_names(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -18,7 +18,13 @@ from sift_onnx.shapes.equivalent_ops import (
     with_equivalent_nodes,
 )
 from sift_onnx.shapes.evaluation import complete_shapes
-from sift_onnx.shapes.inferable_copy import with_own_names, without_functions, without_long_lists, without_outside_data
+from sift_onnx.shapes.inferable_copy import (
+    with_own_names,
+    with_unbound_axes,
+    without_functions,
+    without_long_lists,
+    without_outside_data,
+)
 from sift_onnx.shapes.node_inference import MOST_SIZES
 from sift_onnx.shapes.open_axes import known_sizes, without_marks
 from sift_onnx.shapes.tensor_specs import model_inputs
@@ -88,7 +94,7 @@ def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelPro
     outside = {tensor.name for tensor in model.graph.initializer if is_external(tensor)}
     model = without_functions(with_canonical_domains(without_marks(model)))
     others = names_made_by_equivalents(model)
-    model = with_own_names(without_outside_data(with_equivalent_nodes(model)))
+    model = with_own_names(without_outside_data(with_unbound_axes(with_equivalent_nodes(model))))
     inferred = onnx.shape_inference.infer_shapes(without_long_lists(model), **options)
     made = (info for info in (*inferred.graph.value_info, *inferred.graph.output) if info.name not in outside)
     vectors = (dims for dims in (info.type.tensor_type.shape.dim for info in made) if len(dims) == 1)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
+import onnxruntime
 import pytest
 from nets import Net
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -253,3 +254,34 @@ def test_branches_may_use_the_same_names(depth: int) -> None:
     onnx.checker.check_model(model)
     loaded = Model.load(model)
     assert infer_shapes(loaded, bound(loaded))[y.name] == (2,)
+
+
+@pytest.mark.parametrize(
+    ("size", "keepdims", "expected"),
+    [(1, 0, (4,)), (1, 1, (4, 1)), ([1, 1, 1], 0, (4, 1)), ([1, 2], 0, None)],
+)
+@pytest.mark.parametrize("is_node", [False, True])
+def test_an_axis_that_is_split_into_single_positions_may_be_dropped(
+    size: int | list[int], keepdims: int, expected: tuple[int, ...] | None, is_node: bool
+) -> None:
+    """As torch's unbind is exported; shapes are those that onnxruntime gives."""
+    tensor = numpy_helper.from_array(np.array(size), "size")
+    nodes = [
+        *([helper.make_node("Constant", [], ["size"], value=tensor)] if is_node else []),
+        helper.make_node("SplitToSequence", ["x", "size"], ["parts"], axis=1, keepdims=keepdims),
+        helper.make_node("SequenceAt", ["parts", "last"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    stored = [numpy_helper.from_array(np.array(-1), "last"), *([] if is_node else [tensor])]
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], stored), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    made = session.run(None, {"x": np.zeros((4, 3), np.float32)})[0].shape
+    model = Model.load(proto)
+    found = infer_shapes(model, bound(model)).get("y")
+    if expected is None:
+        assert found == (4, None)
+    else:
+        assert found == made == expected

@@ -222,3 +222,22 @@ def test_a_normalization_whose_scale_is_one_number_spread_out_has_its_gradient(l
     )
     (normal * weights).sum().backward()
     torch.testing.assert_close(found.grad, expected.grad)
+
+
+@pytest.mark.parametrize("size", [None, 1, [1, 1, 1]])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_pieces_of_one_position_have_the_axes_that_onnxruntime_gives_them(size, keepdims):
+    """torch's unbind is a split by the number 1 without keepdims, whose axis onnxruntime drops."""
+    stored = {} if size is None else {"size": np.array(size)}
+    inputs = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), **stored, "at": np.array(2)}
+    nodes = [
+        onnx.helper.make_node("SplitToSequence", ["x", *stored], ["parts"], axis=1, keepdims=keepdims),
+        onnx.helper.make_node("SequenceAt", ["parts", "at"], ["y0"]),
+    ]
+    model = model_of("Identity", inputs, initializers=[*stored, "at"])
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.ir_version = 8
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": inputs["x"]})
+    assert np.array_equal(to_torch(model)(torch.from_numpy(inputs["x"])).numpy(), expected)

@@ -38,6 +38,7 @@ from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
+from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
 from sift_onnx.backends.lowering.empty_operands import without_empty_operands
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
@@ -50,6 +51,7 @@ from sift_onnx.graphs.branches import choosing_inputs, take_branch
 from sift_onnx.graphs.constants import nbytes_of
 from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
 from sift_onnx.model import Model
+from sift_onnx.shapes.decided_branches import with_decided_branches
 from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
@@ -198,7 +200,7 @@ class _Opener:
     def read(self) -> tuple[LoweredModel, GraphView]:
         """The model lowered, and the graph that onnxruntime has in its place."""
         threads = self.pool.threads
-        loaded = self.loaded
+        loaded = with_decided_branches(self.loaded)
         if has_zero_biases(loaded.graph):
             loaded = loaded.copy()
             drop_zero_biases(loaded.graph)
@@ -207,7 +209,7 @@ class _Opener:
         declared = GraphView(loaded)
         check_constant_sizes(declared)
         widened = in_float32(declared)
-        whole = without_empty_operands(declared if widened is None else widened)
+        whole = without_cropped_padding(without_empty_operands(declared if widened is None else widened))
         read = channels_first(with_standard_quantization(whole))
         graph = volumes_as_images(read)
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())

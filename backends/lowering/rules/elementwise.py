@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.dims import Dims
-from sift_onnx.backends.lowering.rules.moving import view_of_result
+from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise, Repeated
 
 __all__ = ["arithmetic", "biased_gelu", "negate", "parametric_relu"]
 
@@ -116,9 +116,30 @@ def _of_two_sizes(node: NodeView) -> Step | tuple[Step, ...]:
     view = _common_view(node, first)
     if _is_operand_of(node.dims(1 - first), node.dims(first)):
         return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(first, 1 - first))
-    if view != "image" or not _may_broadcast(node.dims(0), node.dims(1)):
-        raise NotLowered("its operands are not known to be of one shape")
-    return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
+    if view == "image" and _may_broadcast(node.dims(0), node.dims(1)):
+        return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
+    return _of_pairs(node)
+
+
+def _of_pairs(node: NodeView) -> tuple[Step, ...]:
+    """Operands that each have one position where the other has more, as all differences of two lists of points have.
+
+    The one is repeated to the sizes of the result, which then are those of the first operand.
+    """
+    for first in (0,) if node.op == "Sub" else (0, 1):
+        own, other = node.dims(first), node.dims(1 - first)
+        others = (*[1] * (len(own) - len(other)), *other)
+        axes = [axis for axis, size in enumerate(own) if size == 1 and axis < len(others)]
+        sizes = tuple((axis, size) for axis in axes if isinstance(size := others[axis], int) and size > 1)
+        result = tuple(dict(sizes).get(axis, size) for axis, size in enumerate(own))
+        if not sizes or not _is_operand_of(other, result):
+            continue
+        repeated = moved(node, Repeated(sizes), node.between("repeated"), first)
+        spec = Elementwise(_KINDS[node.op], repeats=result != other)
+        joined = node.step(spec, repeated.result_view)
+        node.operand(1 - first, repeated.result_view)
+        return repeated, replace(joined, inputs=(repeated.output, node.input(1 - first)))
+    raise NotLowered("its operands are not known to be of one shape")
 
 
 def _subtracted(node: NodeView, view: View) -> tuple[Step, ...]:
@@ -168,8 +189,11 @@ def _with_value_per_channel(node: NodeView, image: int, other: int) -> Step:
     return node.step(ChannelCombine(_KINDS[node.op]), "image", operands=(image, other))
 
 
-def _with_constant(node: NodeView, activation: int) -> Step:
+def _with_constant(node: NodeView, activation: int) -> Step | tuple[Step, ...]:
     view = node.operand(activation)
+    spread = _spread_over_channels(node, activation)
+    if spread:
+        return spread
     try:
         return _per_channel_step(node, activation, view)
     except NotLowered:
@@ -181,20 +205,39 @@ def _with_constant(node: NodeView, activation: int) -> Step:
     return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))
 
 
+def _spread_over_channels(node: NodeView, activation: int) -> tuple[Step, ...]:
+    """The steps for one channel and a constant of several, as angles of sinusoidal embeddings are made; else none."""
+    values, dims = node.known_values(1 - activation), node.dims(activation)
+    assert values is not None
+    shape = (*[1] * (len(dims) - values.ndim), *values.shape)
+    axes = [axis for axis, size in enumerate(shape) if size != 1]
+    if len(axes) != 1 or len(shape) != len(dims) or dims[axes[0]] != 1:
+        return ()
+    (axis,) = axes
+    is_image = len(dims) == 4 and axis == 1
+    if not is_image and axis != len(dims) - 1:
+        return ()
+    view: View = "image" if is_image else "rows"
+    repeated = moved(node, Repeated(((axis, shape[axis]),)), node.between("repeated"), activation)
+    step = _per_channel_step(node, activation, view, shape[axis])
+    return replace(repeated, result_view=view), replace(step, inputs=(repeated.output,))
+
+
 def _is_table(node: NodeView, activation: int) -> bool:
     """Whether the constant is an operand of an addition or a product, and the other one has the result's sizes."""
-    values = node.array(1 - activation)  # a number is no table
-    if values is None or values.dtype != np.float32 or values.ndim < 2 or node.op not in _KINDS:
+    values = node.array(1 - activation)
+    if values is None or values.dtype != np.float32 or (values.ndim < 2 and values.size != 1) or node.op not in _KINDS:
         return False
     if node.op == "Sub" and activation == 1:
         return False
     return _is_operand_of(values.shape, node.dims(activation))
 
 
-def _per_channel_step(node: NodeView, activation: int, view: View) -> Step:
+def _per_channel_step(node: NodeView, activation: int, view: View, count: int | None = None) -> Step:
+    """Arithmetic with a constant per channel, of which there are ``count``; None is as many as the activation has."""
     dims = node.dims(activation)
     axis = 1 if view == "image" else len(dims) - 1
-    channels = dims[axis]
+    channels = dims[axis] if count is None else count
     if not isinstance(channels, int):
         raise NotLowered("the number of channels is unknown")
     values = _per_channel(node, 1 - activation, axis, len(dims), channels)
@@ -224,6 +267,8 @@ def _per_channel(node: NodeView, position: int, axis: int, rank: int, channels: 
         raise NotLowered(f"the constant {node.input(position)!r} differs within a channel: {list(values.shape)}")
     if not np.isfinite(values).all():
         raise NotLowered(f"the constant {node.input(position)!r} holds NaN or infinity")
+    if values.size not in (1, channels):
+        raise NotLowered(f"the constant {node.input(position)!r} has {values.size} values for {channels} channels")
     if channels > _CHANNELS:
         raise NotLowered(f"{channels} channels are more than kernels are made for")
     return np.ascontiguousarray(np.broadcast_to(values.reshape(-1), (channels,)))

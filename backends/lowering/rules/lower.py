@@ -66,6 +66,7 @@ _RULES.add_table({
     "GlobalMaxPool": pooling.global_max_pool,
     "ReduceMean": pooling.reduce_mean,
     "ReduceSum": pooling.reduce_sum,
+    **dict.fromkeys(("ReduceL2", "ReduceSumSquare"), pooling.reduce_square_sum),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), pooling.reduce_extreme),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent.recurrent_layer),
     "Transpose": moving.transpose,

@@ -86,13 +86,13 @@ def _is_repeated(dims: Dims, first: Dims, axis: int) -> bool:
     return all(own in (1, size) for i, (own, size) in enumerate(zip(dims, first, strict=True)) if i != axis)
 
 
-def moved(node: NodeView, spec: Transposed | Sliced | Repeated, output: str) -> Step:
-    """The step that makes ``output`` of the node's first operand."""
-    name = node.input(0)
+def moved(node: NodeView, spec: Transposed | Sliced | Repeated, output: str, position: int = 0) -> Step:
+    """The step that makes ``output`` of the node's operand at ``position``."""
+    name = node.input(position)
     node.check_activation(name)
     if name in node.graph.constants:
         raise NotLowered(f"{name!r} is a constant")
-    dims = node.dims(0)
+    dims = node.dims(position)
     if not dims:
         raise NotLowered("its operand is a number")
     axis = spec.ranges[0].axis if isinstance(spec, Sliced) and len(spec.ranges) == 1 and not spec.drops else None

@@ -1,4 +1,4 @@
-"""MaxPool, AveragePool, pooling of whole images, and reductions: ReduceMean, ReduceSum, ReduceMax and ReduceMin."""
+"""MaxPool, AveragePool, pooling of whole images, and reductions: ReduceMean, ReduceSum, ReduceL2 and so on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
 from sift_onnx.backends.lowering.specs import (
     ChannelScale,
+    Elementwise,
     Geometry,
     GlobalPool,
     Pool,
@@ -20,7 +21,15 @@ from sift_onnx.backends.lowering.specs import (
     result_dims,
 )
 
-__all__ = ["global_average_pool", "global_max_pool", "pool", "reduce_extreme", "reduce_mean", "reduce_sum"]
+__all__ = [
+    "global_average_pool",
+    "global_max_pool",
+    "pool",
+    "reduce_extreme",
+    "reduce_mean",
+    "reduce_square_sum",
+    "reduce_sum",
+]
 
 # Pixels of the largest window that the kernels take.
 _MOST_PIXELS = 4096
@@ -110,6 +119,21 @@ def reduce_sum(node: NodeView) -> tuple[Step, ...]:
     mean = replace(step, output=f"{step.output}/mean")
     scale = ChannelScale(np.full(channels, count, np.float32), np.zeros(channels, np.float32))
     return mean, replace(step, spec=scale, inputs=(mean.output,), view=step.result_view)
+
+
+def reduce_square_sum(node: NodeView) -> tuple[Step, ...]:
+    """ReduceSumSquare, and ReduceL2, which is its root."""
+    mean, scaled = reduce_sum(node)
+    view = mean.view
+    squares = replace(
+        node.step(Elementwise("multiply"), view), inputs=(node.input(0),) * 2, output=node.between("squares")
+    )
+    mean = replace(mean, inputs=(squares.output,))
+    if node.op == "ReduceSumSquare":
+        return squares, mean, scaled
+    scaled = replace(scaled, output=node.between("sum"))
+    root = node.step(Elementwise("square_root"), scaled.result_view)
+    return squares, mean, scaled, replace(root, inputs=(scaled.output,))
 
 
 def _mean(node: NodeView, what: str) -> tuple[Step, tuple[int, ...]]:

@@ -88,7 +88,16 @@ def dims_of_result(
             second = known.dims(node.input[1])
             rows = first[1 if attributes.get("transA", 0) else 0]
             return [rows, second[0 if attributes.get("transB", 0) else 1]] if second is not None else None
-        case "ReduceL1" | "ReduceL2" | "ReduceMax" | "ReduceMean" | "ReduceMin" | "ReduceProd" | "ReduceSum":
+        case (
+            "ReduceL1"
+            | "ReduceL2"
+            | "ReduceMax"
+            | "ReduceMean"
+            | "ReduceMin"
+            | "ReduceProd"
+            | "ReduceSum"
+            | "ReduceSumSquare"
+        ):
             axes = _axes(known, node, attributes)
             if axes is None:
                 return None

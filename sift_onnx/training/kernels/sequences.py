@@ -52,11 +52,13 @@ def concat_from_sequence(sequence: list[Tensor], *, axis: int, new_axis: int = 0
 
 @kernel("SplitToSequence", since=11, host=(1,))
 def split_to_sequence(x: Tensor, sizes: Any = None, *, axis: int = 0, keepdims: int = 1) -> list[Tensor]:
-    """Pieces of equal size if ``sizes`` is one number, of the given sizes if it is a list, or of size 1."""
-    if sizes is None:
-        return list(torch.split(x, 1, axis)) if keepdims else list(x.unbind(axis))
-    scalar = isinstance(sizes, int) or getattr(sizes, "ndim", 1) == 0
-    return list(torch.split(x, ints(sizes)[0] if scalar else ints(sizes), axis))
+    """Pieces of equal size if ``sizes`` is one number, of the given sizes if it is a list, or of size 1.
+
+    Without ``keepdims``, pieces of size 1 have no axis: beside a list, onnxruntime ignores it, beside a number not.
+    """
+    scalar = sizes is None or isinstance(sizes, int) or getattr(sizes, "ndim", 1) == 0
+    size = 1 if sizes is None else ints(sizes)[0] if scalar else ints(sizes)
+    return list(x.unbind(axis)) if scalar and not keepdims else list(torch.split(x, size, axis))
 
 
 @kernel("Optional", since=15)

@@ -1,5 +1,7 @@
 """Sizes as expressions."""
 
+import pytest
+
 from sift_onnx.backends.lowering.dims import added, bound, cut, difference, names_in, product, quotient, solved, window
 
 
@@ -9,6 +11,21 @@ def test_sizes_that_are_provably_equal():
     assert window("h", 3, 1, 1, (1, 1)) == "h"
     assert window("h", 3, 2, 1, (1, 1)) != "h"
     assert window(9, 2, 2, 1, (0, 0), ceil_mode=True) == 5
+
+
+@pytest.mark.parametrize("pads", [(0, 0), (2, 0), (4, 4)])
+@pytest.mark.parametrize("before", [0, 1, 4])
+@pytest.mark.parametrize("size", [0, 1, 3, 9])
+def test_windows_of_what_was_padded(pads, before, size):
+    made = window(added([before, "h"]), 3, 1, 2, pads)
+    assert bound(made, {"h": size}) == window(before + size, 3, 1, 2, pads)
+
+
+def test_padding_before_a_window_gives_the_size_that_it_was_added_to():
+    assert window(added([4, "h"]), 3, 1, 2, (0, 0)) == "h"
+    assert window("h", 3, 1, 2, (4, 4)) == added([4, "h"])
+    # The last window may begin in the padding, and is left out then.
+    assert window("h", 3, 1, 2, (4, 4), ceil_mode=True) != added([4, "h"])
 
 
 def test_names_stand_for_the_numbers_of_a_run():

@@ -175,12 +175,71 @@ def subtracted_from_one_position(net: SparseNet) -> str:
     return net.dense(net.op("Sub", net.dense(x, WIDTH, 1), first), WIDTH, 3)
 
 
+def of_all_pairs_of_tokens(net: SparseNet) -> str:
+    """Differences and sums of each token and each other one, as distances and additive attention have them."""
+    x = tokens(net)
+    left, right = (
+        net.op("Unsqueeze", x, integers(net, 2)),
+        net.op("Unsqueeze", net.dense(x, WIDTH, WIDTH), integers(net, 1)),
+    )
+    pairs = net.op("Mul", net.op("Sub", left, right), net.op("Add", right, left))
+    return net.dense(net.op("ReduceSum", pairs, integers(net, 2), keepdims=0), WIDTH, 3)
+
+
+def gates_of_channels_and_pixels(net: SparseNet) -> str:
+    """A map for all channels by a value for all pixels of each, as focal modulation has them."""
+    x = images(net)
+    gates = net.op("Mul", net.op("GlobalAveragePool", x), net.conv(x, CHANNELS, 1))
+    return net.conv(net.op("Add", x, gates), CHANNELS, 3)
+
+
+def of_pairs_with_fewer_axes(net: SparseNet) -> str:
+    x = net.dense(tokens(net), WIDTH, 1)
+    row = net.op("ReduceMax", net.op("Squeeze", x, integers(net, 2)), integers(net, 0), keepdims=1)
+    return net.dense(net.op("Add", row, x), TOKENS, 3)
+
+
+def sinusoidal_embeddings(net: SparseNet) -> str:
+    """Sines of a number at several rates, as times of diffusion and positions of pixels are embedded."""
+    x = net.dense(tokens(net), WIDTH, 1)
+    rates = net.constant(np.geomspace(0.1, 3, 4))
+    angles = net.op("Concat", net.op("Mul", rates, x), net.op("Div", x, rates), net.op("Sub", rates, x), axis=-1)
+    return net.dense(net.op("Sin", angles), 12, 3)
+
+
+def noise_of_all_channels(net: SparseNet) -> str:
+    x = images(net)
+    strengths = net.constant(np.linspace(-1, 1, CHANNELS).reshape(1, CHANNELS, 1, 1))
+    noise = net.op("Mul", net.conv(x, CHANNELS, 1), strengths)
+    return net.conv(net.op("Add", x, net.op("Relu", noise)), CHANNELS, 3)
+
+
+def response_normalization(net: SparseNet) -> str:
+    """Of ConvNeXt V2: channels by their length over all pixels, relative to the mean of these."""
+    x = net.op("Transpose", images(net), perm=[0, 2, 3, 1])
+    length = net.op("ReduceL2", x, integers(net, 1, 2))
+    mean = net.op("Add", net.op("ReduceMean", length, integers(net, -1)), net.constant(1e-6))
+    return net.dense(net.op("Mul", x, net.op("Div", length, mean)), CHANNELS, 3)
+
+
+def lengths_of_images(net: SparseNet) -> str:
+    x = images(net)
+    squares = net.op("ReduceSumSquare", x, integers(net, 2, 3), keepdims=0)
+    return net.dense(net.op("Add", squares, net.op("ReduceL2", x, integers(net, -2, -1), keepdims=0)), CHANNELS, 3)
+
+
+def lengths_of_tokens(net: SparseNet) -> str:
+    return net.dense(net.op("ReduceL2", tokens(net), integers(net, 1), keepdims=0), WIDTH, 3)
+
+
 NETS: dict[str, Callable[[SparseNet], str]] = {
     make.__name__.replace("_", " "): make
     for make in (
         attention_pooling, softmax_of_tokens, softmax_of_rows, softmax_of_the_batch, largest_tokens, largest_channels,
         largest_rows, largest_columns, largest_of_several_axes, largest_of_the_batch, deviations, roots_of_images,
         normalized_rows, shifted_tokens, cropped_images, numbers_as_bounds, subtracted_from_one_position,
+        of_all_pairs_of_tokens, gates_of_channels_and_pixels, of_pairs_with_fewer_axes,
+        sinusoidal_embeddings, noise_of_all_channels, response_normalization, lengths_of_images, lengths_of_tokens,
         functions, waves_of_tokens, waves_of_images, softplus_of_torch, windows_of_a_series, tokens_in_any_order,
     )
 }  # fmt: skip
@@ -193,6 +252,17 @@ def test_the_whole_net_is_one_region(name: str) -> None:
     program = assert_same_at_batches(net.model(), BATCHES)
     assert left_to_onnxruntime(program) == {}
     assert len(program.parts) == 1
+
+
+@pytest.mark.parametrize("shape", [[], [1]])
+def test_numbers_where_the_last_axis_is_open(shape: list[int]) -> None:
+    net = SparseNet()
+    x = net.op("Transpose", tokens(net, "t"), perm=[0, 2, 1])
+    for op, value in (("Mul", 0.5), ("Add", -0.25), ("Sub", 2.0)):
+        x = net.op(op, net.op("Tanh", x), net.constant(np.full(shape, value)))
+    net.output(net.dense(net.op("Transpose", x, perm=[0, 2, 1]), WIDTH, 3))
+    program = assert_same_at_batches(net.model(), BATCHES)
+    assert left_to_onnxruntime(program) == {}
 
 
 @pytest.mark.parametrize("isa", ["avx2", "portable"])

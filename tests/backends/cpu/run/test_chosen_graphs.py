@@ -9,7 +9,7 @@ import onnx
 import pytest
 from decoder_nets import BATCH, LAYERS, decoder, llama
 from merged_nets import CONDITION, merged, with_other_logits
-from sparse_nets import ONE_THREAD
+from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime
 
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.session import InferenceSession
@@ -97,3 +97,25 @@ def test_where_kernels_have_nothing_onnxruntime_has_the_choice() -> None:
     x = np.array([-1, 2, 3], np.float32)
     for value, wanted in ((True, -x), (False, abs(x))):
         np.testing.assert_array_equal(made.run(None, {"x": x, CONDITION: np.array([value])})[0], wanted)
+
+
+def test_what_known_sizes_decide_is_not_chosen_in_a_run() -> None:
+    """As torch exports ``tile``, by a number of axes; what is behind it would have no shape."""
+    net = SparseNet()
+    x = net.dense(net.input("x", 2, 5, 4, declared=["n", 5, 4]), 4, 6)
+    more = net.op("Greater", net.op("Size", net.op("Shape", x)), net.constant(2, dtype=np.int64))
+    names = {"then_branch": ("Relu", "then"), "else_branch": ("Neg", "other")}
+    branches = {
+        key: onnx.helper.make_graph(
+            [onnx.helper.make_node(op, [x], [made])],
+            op,
+            [],
+            [onnx.helper.make_tensor_value_info(made, onnx.TensorProto.FLOAT, None)],
+        )
+        for key, (op, made) in names.items()
+    }
+    net.output(net.dense(net.op("If", more, **branches), 6, 4))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    floats = {placement.op: placement.placement for placement in program.placements}
+    assert floats["Relu"] == floats["MatMul"] == "kernels"
+    assert "If" not in floats

@@ -94,6 +94,26 @@ def test_the_size_of_another_image(mode, size, name, is_open):
     assert_whole(net)
 
 
+@pytest.mark.parametrize("batch", [1, 16])
+def test_constants_that_are_resized_to_the_size_of_an_image(batch):
+    """A table of positions, which torch reshapes to an image by nodes, for patches whose number it asks for."""
+    net = SparseNet()
+    x = net.conv(net.input("x", batch, 4, 8, 6, declared=["n", 4, 8, 6]), 4, 6, 3)
+    side = net.op("Cast", net.op("Pow", net.constant(16, dtype=np.float32), net.constant(0.5)), to=7)
+    target = net.op(
+        "Concat", *[net.op("Unsqueeze", size, int64(net, 0)) for size in (side, side)], int64(net, 6), axis=0
+    )
+    table = net.op("Reshape", net.weight(16, 6), net.op("Concat", int64(net, 1), target, axis=0))
+    table = net.op("Transpose", table, perm=[0, 3, 1, 2])
+    sizes = [
+        net.op("Slice", net.op("Shape", v), int64(net, a), int64(net, b)) for v, a, b in ((table, 0, 2), (x, 2, 4))
+    ]
+    table = net.op("Resize", table, "", "", net.op("Concat", *sizes, axis=0), mode="linear")
+    net.output(net.conv(net.op("Relu", net.op("Add", x, table)), 6, 4, 3))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert [node.placement for node in program.placements if node.op == "Resize"] == ["kernels"]
+
+
 @pytest.mark.parametrize("join", ["sum", "concatenation"])
 def test_sizes_that_turn_out_different_are_an_error_of_the_input(join):
     net = SparseNet()
