@@ -134,7 +134,7 @@ class GraphView:
 
     @cached_property
     def _sizes(self) -> Sizes:
-        return Sizes(self.nodes, self._inferred_dims, self.constants, self._inference[1], self._learned)
+        return Sizes(self.nodes, self.opset, self._inferred_dims, self.constants, self._inference[1], self._learned)
 
     def learn(self, name: str, dims: Dims) -> None:
         """Take ``dims`` for the sizes of a value, which inference cannot know; others follow from them."""

@@ -76,11 +76,11 @@ def with_unbound_axes(model: onnx.ModelProto) -> onnx.ModelProto:
     if not any(map(_may_unbind, all_nodes(model.graph.node))):
         return model
     copy = deepcopy(model)
-    numbers: set[str] = set()
+    ones: set[str] = set()
     for graph in with_subgraphs(copy.graph):
-        numbers.update(_numbers(graph))
+        ones.update(_ones(graph))
         for node in graph.node:
-            if _may_unbind(node) and node.input[1] in numbers:
+            if _may_unbind(node) and node.input[1] in ones:
                 del node.input[1:]
     return copy
 
@@ -91,13 +91,19 @@ def _may_unbind(node: onnx.NodeProto) -> bool:
     return any(attribute.name == "keepdims" and attribute.i == 0 for attribute in node.attribute)
 
 
-def _numbers(graph: onnx.GraphProto) -> Iterable[str]:
-    """Names of constants without axes."""
-    yield from (tensor.name for tensor in graph.initializer if not tensor.dims)
+def _ones(graph: onnx.GraphProto) -> Iterable[str]:
+    """Names of constants without axes that are one. onnxruntime fails where another number is beside keepdims=0."""
+    yield from (tensor.name for tensor in graph.initializer if _is_one(tensor))
     for node in graph.node:
-        is_number = any(a.name == "value_int" or (a.name == "value" and not a.t.dims) for a in node.attribute)
-        if node.op_type == "Constant" and is_standard(node.domain) and is_number:
+        is_one = any(
+            (a.name == "value_int" and a.i == 1) or (a.name == "value" and _is_one(a.t)) for a in node.attribute
+        )
+        if node.op_type == "Constant" and is_standard(node.domain) and is_one:
             yield node.output[0]
+
+
+def _is_one(tensor: onnx.TensorProto) -> bool:
+    return not tensor.dims and not is_external(tensor) and onnx.numpy_helper.to_array(tensor).item() == 1
 
 
 def with_own_names(model: onnx.ModelProto) -> onnx.ModelProto:

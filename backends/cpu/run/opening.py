@@ -40,6 +40,7 @@ from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
 from sift_onnx.backends.lowering.empty_operands import without_empty_operands
+from sift_onnx.backends.lowering.fused_operators import with_separate_operators
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
 from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
@@ -209,7 +210,8 @@ class _Opener:
         declared = GraphView(loaded)
         check_constant_sizes(declared)
         widened = in_float32(declared)
-        whole = without_cropped_padding(without_empty_operands(declared if widened is None else widened))
+        spelled = with_separate_operators(declared if widened is None else widened)
+        whole = without_cropped_padding(without_empty_operands(spelled))
         read = channels_first(with_standard_quantization(whole))
         graph = volumes_as_images(read)
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())

@@ -19,6 +19,7 @@ from sift_onnx.backends.lowering.sizes.dims_of_results import dims_of_parts, dim
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.small_tensors import number_of_result, vector_of_result
 from sift_onnx.operators.domains import is_standard
+from sift_onnx.shapes.equivalent_ops import equivalent_nodes
 
 __all__ = ["Sizes"]
 
@@ -29,6 +30,7 @@ class Sizes:
     def __init__(
         self,
         nodes: Sequence[onnx.NodeProto],
+        opset: int,
         inferred: Callable[[str], Dims | None],
         constants: Mapping[str, gs.Constant],
         evaluated: Mapping[str, npt.NDArray[Any]],
@@ -38,16 +40,18 @@ class Sizes:
 
         Args:
             nodes: in topological order.
+            opset: version of the standard operators.
             inferred: sizes that ONNX's inference has found, by name.
             constants: by name.
             evaluated: small tensors that the graph computes of constants and of sizes that are numbers, by name.
             learned: sizes of values that are known otherwise.
         """
         self._known = known = KnownSizes(inferred, constants, evaluated)
+        standard = [made for node in nodes for made in _standard(node, opset)]
         while True:
             fixed = len(known.fixed)
-            for node in nodes:
-                if is_standard(node.domain) and node.output:
+            for node in standard:
+                if node.output:
                     with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # it contradicts itself
                         _follow(known, node)
                     if learned and node.output[0] in learned:
@@ -67,6 +71,11 @@ class Sizes:
     def number(self, name: str) -> float | None:
         """The number that a tensor of one element is; None for what is none, or unknown."""
         return self._known.number(name)
+
+
+def _standard(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
+    """Standard nodes that make the same sizes; none for other operators."""
+    return [node] if is_standard(node.domain) else equivalent_nodes(node, opset)
 
 
 def _follow(known: KnownSizes, node: onnx.NodeProto) -> None:

@@ -54,11 +54,11 @@ def concat_from_sequence(sequence: list[Tensor], *, axis: int, new_axis: int = 0
 def split_to_sequence(x: Tensor, sizes: Any = None, *, axis: int = 0, keepdims: int = 1) -> list[Tensor]:
     """Pieces of equal size if ``sizes`` is one number, of the given sizes if it is a list, or of size 1.
 
-    Without ``keepdims``, pieces of size 1 have no axis: beside a list, onnxruntime ignores it, beside a number not.
+    Without ``keepdims``, pieces of size 1 have no axis. Beside a list, or another number, it says nothing.
     """
     scalar = sizes is None or isinstance(sizes, int) or getattr(sizes, "ndim", 1) == 0
     size = 1 if sizes is None else ints(sizes)[0] if scalar else ints(sizes)
-    return list(x.unbind(axis)) if scalar and not keepdims else list(torch.split(x, size, axis))
+    return list(x.unbind(axis)) if scalar and size == 1 and not keepdims else list(torch.split(x, size, axis))
 
 
 @kernel("Optional", since=15)

@@ -1,0 +1,145 @@
+"""What onnxruntime's optimizer for transformers fuses computes the same in ONNX's own operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from nets import MICROSOFT, Net
+
+from sift_onnx.backends.lowering.fused_operators import with_separate_operators
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.model import Model
+
+BATCH, LENGTH, CHANNELS, HEADS = 3, 5, 8, 2
+LENGTHS = (5, 2, 4)
+MASK = (np.arange(LENGTH) < np.array(LENGTHS)[:, None]).astype(np.int32)
+
+
+def foreign_left(net: Net) -> set[str]:
+    """The fused operators of the rewritten graph, which computes in onnxruntime what the original does."""
+    model = net.model()
+    view = with_separate_operators(GraphView(Model.load(model)))
+    assert all(index in range(len(view.nodes)) for _, index in view.origin)
+    wanted, found = (
+        onnxruntime.InferenceSession(own.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, net.feeds)
+        for own in (model, view.proto)
+    )
+    for array, other in zip(wanted, found, strict=True):
+        assert array.dtype == other.dtype
+        np.testing.assert_allclose(other, array, rtol=1e-5, atol=1e-5)
+    return {node.op_type for node in view.nodes if node.domain == MICROSOFT}
+
+
+def tokens(net: Net, *, values: np.ndarray[Any, Any] | None = None, name: str = "x") -> str:
+    shape = (BATCH, LENGTH) if values is not None else (BATCH, LENGTH, CHANNELS)
+    return net.input(name, *shape, values=values, declared=["batch", "length", *shape[2:]])
+
+
+def attention(net: Net, x: str, *more: str, columns: int = 3 * CHANNELS, has_bias: bool = True, **attrs: Any) -> str:
+    weight = net.weight(CHANNELS, columns)
+    bias = net.constant(np.linspace(-1, 1, columns)) if has_bias else ""
+    return str(net.op("Attention", x, weight, bias, *more, domain=MICROSOFT, num_heads=HEADS, **attrs))
+
+
+@pytest.mark.parametrize("opset", [13, 17, 21])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_attention_to_everything(opset: int, has_bias: bool) -> None:
+    net = Net(opset)
+    net.output(attention(net, tokens(net), has_bias=has_bias), BATCH, LENGTH, CHANNELS)
+    assert not foreign_left(net)
+
+
+@pytest.mark.parametrize("filtered", [None, -3.5])
+@pytest.mark.parametrize("kind", ["row", "table", "lengths"])
+def test_masks(kind: str, filtered: float | None) -> None:
+    net = Net(17)
+    x = tokens(net)
+    if kind == "table":
+        table = np.tril(np.ones((LENGTH, LENGTH), np.int32))[None] * MASK[:, None]
+        mask = net.input("mask", values=table, declared=["batch", "length", "length"])
+    else:
+        mask = tokens(net, values=MASK, name="mask")
+    if kind == "lengths":
+        mask = str(net.op("ReduceSum", mask, net.constant([1], dtype=np.int64), keepdims=0))
+    attrs = {} if filtered is None else {"mask_filter_value": filtered}
+    for _ in range(2):
+        x = attention(net, x, mask, **attrs)
+    net.output(x, BATCH, LENGTH, CHANNELS)
+    assert not foreign_left(net)
+
+
+def test_a_bias_of_scores_a_scale_and_values_of_another_size() -> None:
+    net = Net(17)
+    x = tokens(net)
+    added = net.input("added", 1, HEADS, LENGTH, LENGTH, declared=[1, HEADS, "length", "length"])
+    sizes = [4, 4, 6]
+    net.output(
+        attention(net, x, "", "", added, columns=sum(sizes), qkv_hidden_sizes=sizes, scale=0.3), BATCH, LENGTH, sizes[2]
+    )
+    assert not foreign_left(net)
+
+
+def test_what_sees_no_later_positions_stays() -> None:
+    net = Net(17)
+    net.output(attention(net, tokens(net), unidirectional=1), BATCH, LENGTH, CHANNELS)
+    assert foreign_left(net) == {"Attention"}
+
+
+def test_a_mask_of_starts_and_ends_stays() -> None:
+    net = Net(17)
+    x = tokens(net)
+    ends = net.input("ends", values=np.array([5, 2, 4, 0, 1, 2], np.int32), declared=["two"])
+    net.output(attention(net, x, ends), BATCH, LENGTH, CHANNELS)
+    assert foreign_left(net) == {"Attention"}
+
+
+@pytest.mark.parametrize("has_positions", [True, False])
+@pytest.mark.parametrize("has_segments", [True, False])
+@pytest.mark.parametrize("has_mask", [True, False])
+def test_embeddings(has_positions: bool, has_segments: bool, has_mask: bool) -> None:
+    net = Net(17)
+    ids = tokens(net, values=np.arange(BATCH * LENGTH, dtype=np.int32).reshape(BATCH, LENGTH), name="ids")
+    inputs = [ids, ""]
+    if has_segments:
+        inputs[1] = tokens(
+            net, values=np.arange(BATCH * LENGTH, dtype=np.int32).reshape(BATCH, LENGTH) % 2, name="kinds"
+        )
+    inputs += [net.weight(20, CHANNELS), net.weight(9, CHANNELS), net.weight(2, CHANNELS) if has_segments else ""]
+    inputs += [net.constant(np.linspace(0.5, 1.5, CHANNELS)), net.constant(np.linspace(-1, 1, CHANNELS))]
+    inputs += [tokens(net, values=MASK, name="mask")] if has_mask else [""] if has_positions else []
+    if has_positions:
+        inputs.append(tokens(net, values=np.tile(np.arange(LENGTH, dtype=np.int32)[::-1], (BATCH, 1)), name="places"))
+    made, lengths, total = net.op("EmbedLayerNormalization", *inputs, outputs=3, domain=MICROSOFT, epsilon=1e-5)
+    net.output(attention(net, made, lengths) if has_mask else made, BATCH, LENGTH, CHANNELS)
+    net.output(total, BATCH, LENGTH, CHANNELS)
+    assert not foreign_left(net)
+
+
+@pytest.mark.parametrize("alpha", [1.702, -0.5])
+def test_gelu_by_a_sigmoid(alpha: float) -> None:
+    net = Net(17)
+    net.output(net.op("QuickGelu", tokens(net), domain=MICROSOFT, alpha=alpha), BATCH, LENGTH, CHANNELS)
+    assert not foreign_left(net)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("repeated", [True, False])
+def test_normalized_sums(repeated: bool, has_bias: bool) -> None:
+    """Of operands of the same sizes, the kernels know the fused operator."""
+    net = Net(17)
+    other = net.constant(np.linspace(-1, 2, LENGTH * CHANNELS).reshape(1, LENGTH, CHANNELS))
+    x = tokens(net)
+    vectors = [net.constant(np.linspace(0.5, 1.5, CHANNELS)) for _ in range(3 if has_bias else 2)]
+    operands = [x, other if repeated else x, *vectors]
+    made = net.op("SkipLayerNormalization", *operands, outputs=4, domain=MICROSOFT, epsilon=1e-5)
+    for name in (made[0], made[3]):
+        net.output(name, BATCH, LENGTH, CHANNELS)
+    model = net.model()
+    (node,) = model.graph.node
+    del node.output[1:3]
+    node.output[1:] = ["", "", made[3]]
+    net.model = lambda: model  # type: ignore[method-assign]
+    assert foreign_left(net) == (set() if repeated else {"SkipLayerNormalization"})
