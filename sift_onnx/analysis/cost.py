@@ -17,6 +17,7 @@ from sift_onnx.analysis.axes.sizes import Size
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze
+from sift_onnx.analysis.inlining import inline_functions
 from sift_onnx.analysis.quantized_layers import QuantizedLayer, quantized_layers
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
 from sift_onnx.graphs.constants import active_zeros_of, is_masked, nnz_of, shape_of
@@ -39,8 +40,9 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
     Raises:
         UsageError: an input shape is missing or wrong.
         ModelReadError: the model cannot be read.
+        UnsupportedError: the graph contradicts itself, or its local functions cannot be inlined.
     """
-    loaded, _ = store_computed_parameters(Model.load(model))
+    loaded, _ = store_computed_parameters(inline_functions(Model.load(model)))
     analysis = analyze(loaded, input_shapes)
     original = analysis.system.original
     rows = [(layer.uses[0].index, _cost_of(layer, original)) for layer in analysis.layers.values()]

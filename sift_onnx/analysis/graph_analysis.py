@@ -12,6 +12,7 @@ from sift_onnx.analysis.axes.sizes import Axis, AxisError, size_of
 from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause, Element, elements_of
 from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.analysis.heads import head_splits, splits_of_compared_features
+from sift_onnx.analysis.inlining import inline_functions
 from sift_onnx.analysis.rule_context import RuleContext, sizes_behind
 from sift_onnx.analysis.rule_registry import rule_for
 from sift_onnx.analysis.rules.attention_scale import find_scales
@@ -95,13 +96,13 @@ def fitting_inputs(
 
     Raises:
         UsageError: an input shape is missing or wrong.
-        UnsupportedError: the graph contradicts itself, or has a cycle.
+        UnsupportedError: the graph contradicts itself, has a cycle, or local functions that cannot be inlined.
     """
     specs = inputs if inputs is not None else model_inputs(model)
     first = bind(specs, input_shapes, batch)
     if not first.assumed:
         return first
-    return _first_that_fits(model, bindings(specs, input_shapes, batch), _Growth()).inputs
+    return _first_that_fits(inline_functions(model), bindings(specs, input_shapes, batch), _Growth()).inputs
 
 
 def _first_that_fits(model: Model, candidates: Iterable[BoundInputs], growth: _Growth) -> AxisAnalysis:

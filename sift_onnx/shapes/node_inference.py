@@ -96,12 +96,15 @@ def infer_node(
         types[tensor.name] = onnx.helper.make_tensor_type_proto(element, shapes.get(tensor.name))
     found: dict[str, tuple[int | None, ...]] = {}
     for equivalent in equivalent_nodes(proto, opsets.get("", 1)) or [proto]:
+        if any(name not in types for name in equivalent.input if name):
+            continue  # one of them that makes what this one reads has no answer
         try:
             inferred = infer_outputs(equivalent, opsets, types, values)
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
             continue
+        types.update(inferred)
         for name, kind in inferred.items():
-            sizes = known_sizes(kind.tensor_type)
+            sizes = known_sizes(kind.tensor_type) if name in proto.output else None
             if sizes is not None:
                 found[name] = sizes
     return found

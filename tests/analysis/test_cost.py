@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from function_nets import WIDTHS, layers_in_functions
 from nets import Net
 
 from sift_onnx.analysis.cost import inspect
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
 from sift_onnx.records.cost import CostReport, LayerCost
@@ -101,6 +103,26 @@ def test_a_weight_that_two_nodes_use_is_one_layer_with_the_work_of_both(net: Net
     net.output(net.op("MatMul", net.op("Relu", first), "w", name="second"))
     (layer,) = inspect(net.model()).layers
     assert (layer.node, layer.params, layer.macs) == ("first", 36, 2 * 4 * 36)
+
+
+def test_layers_in_local_functions_are_counted_as_transforms_count_them(net: Net) -> None:
+    model = layers_in_functions(net).model()
+    report = inspect(model, {"x": (3, WIDTHS[0])})
+    shapes = {layer.name: layer.shape for layer in report.layers}
+    assert shapes == {f"w{i}": WIDTHS[i : i + 2] for i in range(3)}
+    assert report.totals.macs == 3 * report.totals.params == 3 * sum(math.prod(shape) for shape in shapes.values())
+    rewritten = Wide("0.5")(model).report
+    assert {layer["name"]: tuple(layer["shape_before"]) for layer in rewritten["layers"]} == shapes
+
+
+def test_functions_that_cannot_be_inlined_are_refused_by_name(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_model: object) -> None:
+        raise RuntimeError("no way\nsecond line")
+
+    model = Model.load(layers_in_functions(net).model())
+    monkeypatch.setattr("onnx.inliner.inline_local_functions", fail)
+    with pytest.raises(UnsupportedError, match=r"^its local functions cannot be inlined: no way$"):
+        inspect(model)
 
 
 def test_products_of_activations_are_counted_apart(net: Net) -> None:

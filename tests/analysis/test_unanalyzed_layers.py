@@ -101,6 +101,21 @@ def test_inspect_does_not_count_them_but_names_them() -> None:
     assert len(document["warnings"]) == 1
 
 
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearConcat"])
+def test_a_node_on_bytes_of_unknown_shape_is_the_stop_of_those_behind_it(op: str) -> None:
+    net = Net()
+    scale, zero, half = net.constant(0.5), net.constant(1, dtype=np.uint8), net.constant([0.5] * 8)
+    strange = behind(net, net.tokens(8))
+    codes = net.op("QuantizeLinear", strange, scale, zero)
+    point = scale, zero
+    inputs = (codes, *point, codes, *point, *point) if op == "QLinearAdd" else (*point, codes, *point, codes, *point)
+    attributes = {"axis": 0} if op == "QLinearConcat" else {}
+    made = net.op(op, *inputs, domain=MICROSOFT, name="made", **attributes)
+    floats = net.op("Mul", net.op("DequantizeLinear", made, *point), half)
+    net.output(net.dense(floats, 8, 2, name="head"), 1, 5, 2)
+    assert names(net) == [("head.weight", "head", "strange")]
+
+
 def test_nothing_is_left_out_once_the_sizes_are_recorded() -> None:
     """The way out that the message names."""
     document = sift_onnx.inspect(net_of(front=True, recorded=True).model()).to_dict()

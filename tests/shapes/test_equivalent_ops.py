@@ -12,9 +12,11 @@ from nets import MICROSOFT, Array, Net, run
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.model import Model
+from sift_onnx.operators.domains import opset_versions
 from sift_onnx.shapes.equivalent_ops import _EQUIVALENTS, equivalent_nodes, with_equivalent_nodes
 from sift_onnx.shapes.inference import infer_proto, infer_shapes
 from sift_onnx.shapes.input_binding import bind
+from sift_onnx.shapes.node_inference import infer_node
 from sift_onnx.shapes.tensor_specs import model_inputs
 
 ML = "ai.onnx.ml"
@@ -124,6 +126,21 @@ def test_a_stand_in_makes_what_onnxruntime_makes(case: str) -> None:
         kind, array = info.type.tensor_type, made[info.name]
         assert [dim.dim_param or dim.dim_value for dim in kind.shape.dim] == ["n", *array.shape[1:]]
         assert helper.tensor_dtype_to_np_dtype(kind.elem_type) == array.dtype
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_stand_in_of_one_node_makes_what_onnxruntime_makes(case: str) -> None:
+    """Where inference of the whole graph does not know a size, each node is inferred by itself."""
+    model, feeds = CASES[case]
+    made = run(model, feeds)
+    loaded = Model.load(model)
+    (node,) = loaded.graph.nodes
+    opsets = opset_versions(model.opset_import)
+    given = feeds | {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    shapes = {name: array.shape for name, array in given.items()}
+    found = infer_node(node, opsets, shapes, {})
+    assert found == {tensor.name: made[tensor.name].shape for tensor in node.outputs if tensor.name}
+    assert not any(None not in shape for shape in infer_node(node, opsets, {}, {}).values())
 
 
 def test_every_stand_in_is_held_against_onnxruntime() -> None:

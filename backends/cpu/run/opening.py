@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,6 +18,7 @@ import numpy as np
 import onnx
 
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
+from sift_onnx.analysis.inlining import inline_functions
 from sift_onnx.backends.base import CompileOptions, ModelSource, Placement
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
@@ -47,7 +49,7 @@ from sift_onnx.backends.lowering.standard_quantization import with_standard_quan
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.lowering.volumes import volumes_as_images
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
-from sift_onnx.errors import BackendError
+from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.graphs.branches import choosing_inputs, take_branch
 from sift_onnx.graphs.constants import nbytes_of
 from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
@@ -201,7 +203,10 @@ class _Opener:
     def read(self) -> tuple[LoweredModel, GraphView]:
         """The model lowered, and the graph that onnxruntime has in its place."""
         threads = self.pool.threads
-        loaded = with_decided_branches(self.loaded)
+        loaded = self.loaded
+        with suppress(UnsupportedError):  # what onnx cannot inline, onnxruntime can, or says what is wrong with it
+            loaded = inline_functions(loaded)
+        loaded = with_decided_branches(loaded)
         if has_zero_biases(loaded.graph):
             loaded = loaded.copy()
             drop_zero_biases(loaded.graph)

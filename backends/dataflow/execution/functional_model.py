@@ -11,6 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import onnxruntime as ort
 
+from sift_onnx.analysis.inlining import inline_functions
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.dataflow.execution.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
 from sift_onnx.backends.dataflow.execution.csr_nodes import CsrNode, csr_node
@@ -50,12 +51,14 @@ class FunctionalModel:
         """Cut ``model`` into weighted nodes and pieces between them.
 
         Raises:
-            UnsupportedError: ``float16`` was asked for, and the machine has no grid.
+            UnsupportedError: ``float16`` was asked for, and the machine has no grid; or onnx cannot inline the model's
+                local functions.
         """
         if arithmetic == "float16" and not isinstance(machine, GridMachine):
             raise UnsupportedError(f"{machine.name} has no grid, and so no order in which partial sums arrive")
         self.machine, self.arithmetic = machine, arithmetic
         self.threads = threads or usable_processors()
+        model = inline_functions(model)
         self.inputs = graph_inputs(model.origin)
         self._skeleton = model.skeleton()
         self.constants = model.initializers()

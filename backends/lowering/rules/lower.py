@@ -149,9 +149,18 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     except NotLowered:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        # A node that contradicts itself; onnxruntime says what is wrong with it.
-        raise NotLowered(f"its operands do not fit each other: {error}") from error
+        # A node that contradicts itself; onnxruntime says what is wrong with it. The error is in numpy's own words.
+        operands = ", ".join(_in_words(graph, name) for name in node.proto.input if name)
+        raise NotLowered(f"its operands and attributes do not fit each other: {operands}") from error
     return steps if isinstance(steps, tuple) else (steps,)
+
+
+def _in_words(graph: GraphView, name: str) -> str:
+    """A value by its name and sizes; of those that are open, ``?``."""
+    dims = graph.dims(name)
+    if dims is None:
+        return f"{name!r} of unknown shape"
+    return f"{name!r} of shape [{', '.join(str(size) if isinstance(size, int) else '?' for size in dims)}]"
 
 
 def _on_images(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:

@@ -173,6 +173,8 @@ def _is_filled(graph: GraphView, name: str, value: Dim) -> bool:
     if is_standard_op(maker, "ConstantOfShape"):
         filled = [onnx.numpy_helper.to_array(attribute.t) for attribute in maker.attribute]
         return all(np.all(values == value) for values in filled) if filled else value == 0
+    if is_standard_op(maker, "Concat"):
+        return all(_is_filled(graph, operand, value) for operand in maker.input)
     return is_standard_op(maker, *_COPYING) and _is_filled(graph, maker.input[0], value)
 
 

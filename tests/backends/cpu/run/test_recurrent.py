@@ -120,6 +120,30 @@ def test_states_that_are_known_to_be_zero_are_not_read():
     assert part.region.read == ("x",)
 
 
+@pytest.mark.parametrize("fills", [(0.0, 0.0), (0.0, 0.5)])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_zero_states_of_both_directions_are_not_read(kind, fills):
+    """As tf2onnx joins those of Keras's layers, which are as many as there are sequences."""
+    net = RecurrentNet()
+    x = net.input("x", 2, 5, 6, declared=["batch", "steps", 6])
+    zero, one, nine = (net.constant(np.array([n])) for n in (0, 1, 9))
+
+    def states(fill):
+        batch = net.op("Slice", net.op("Cast", net.op("Shape", x), to=onnx.TensorProto.INT32), zero, one, zero)
+        shape = net.op("Concat", net.op("Cast", batch, to=onnx.TensorProto.INT64), nine, axis=0)
+        return net.op("Unsqueeze", net.op("Expand", net.constant(np.float32(fill)), shape), zero)
+
+    first = tuple(net.op("Concat", *map(states, fills), axis=0) for _ in range(2 if kind == "LSTM" else 1))
+    y, *_ = net.layer(kind, net.op("Transpose", x, perm=[1, 0, 2]), 6, 9, directions=2, first=first)
+    net.output(net.op("Transpose", y, perm=[2, 0, 1, 3]))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    for batch, steps in ((1, 5), (3, 7), (2, 1)):
+        assert_same_as_onnxruntime(model, {"x": random((batch, steps, 6))}, program)
+    read = [part.region.read for part in program.parts if isinstance(part, RegionProgram)]
+    assert (read == [("x",)]) == (not any(fills))
+
+
 def test_batch_first_models():
     net = RecurrentNet()
     x = net.op("Transpose", net.input("x", 2, 5, 8, declared=["batch", "steps", 8]), perm=[1, 0, 2])

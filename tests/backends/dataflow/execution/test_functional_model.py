@@ -6,8 +6,10 @@ import numpy as np
 import onnxruntime
 import pytest
 from dataflow_cases import convolution, grid, linear, sparse_integers
+from function_nets import layers_in_functions
 from hypothesis import given
 from hypothesis import strategies as st
+from nets import Net
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.backends import dataflow
@@ -48,6 +50,13 @@ def test_a_convolution_of_integers_is_exact(attributes):
     model = convolution(sparse_integers(6, 4, 3, 2), **attributes)
     feeds = {"x": integers(2, 3, 9, 9)}
     np.testing.assert_array_equal(run(model, feeds)["y"], reference(model, feeds)["y"])
+
+
+def test_layers_in_local_functions_are_multiplied_by_the_machine():
+    net = layers_in_functions(Net())
+    program = DataflowProgram(net.model(), grid(4, 4), CompileOptions(threads=1))
+    assert [p.op for p in program.placements if p.placement == "csr"] == ["MatMul"] * 3
+    np.testing.assert_allclose(*(r["head"] for r in (program.run(net.feeds), reference(net.model(), net.feeds))), 1e-5)
 
 
 @pytest.mark.parametrize("group", [2, 4])

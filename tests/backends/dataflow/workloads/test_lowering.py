@@ -4,8 +4,10 @@ import numpy as np
 import onnx
 import pytest
 from dataflow_cases import convolution, linear, sparse_integers
+from function_nets import layers_in_functions
 from hypothesis import given
 from hypothesis import strategies as st
+from nets import Net
 from onnx import TensorProto, helper, numpy_helper
 from sparse_nets import SparseNet, emptied, everything, some_rows
 
@@ -185,6 +187,12 @@ def test_look_ups_and_products_of_activations_are_costed():
     scores = next(op for op in workload.weightless if op.kind == "product")
     assert scores.operations == math.prod((2, 6, 6, 8))
     assert workload.weightless[0].table_elements == 800
+
+
+def test_layers_in_local_functions_are_products():
+    workload = lower(layers_in_functions(Net()).model(), batch=3)
+    assert [(p.name, p.tokens) for p in workload.products] == [("w0", 3), ("w1", 3), ("w2", 3)]
+    assert not workload.uncosted
 
 
 def test_what_cannot_be_costed_is_listed():

@@ -1,0 +1,46 @@
+"""Local functions in place of their calls: what analyses and back ends see of a model is its main graph."""
+
+from __future__ import annotations
+
+import onnx.inliner
+import onnx_graphsurgeon as gs
+
+from sift_onnx.errors import UnsupportedError
+from sift_onnx.graphs.constants import share_values
+from sift_onnx.graphs.importing import import_model
+from sift_onnx.model import Model
+
+__all__ = ["inline_functions"]
+
+
+def inline_functions(model: Model) -> Model:
+    """The same model with the bodies of local functions in place of their calls; itself if it has none.
+
+    Initializers are not touched: functions have none.
+
+    Args:
+        model: is not changed; values of constants are shared.
+
+    Raises:
+        UnsupportedError: onnx cannot inline them.
+    """
+    if not model.graph.functions:
+        return model
+    try:
+        inlined = onnx.inliner.inline_local_functions(model.skeleton())
+    except Exception as error:  # native code: a damaged model makes it fail in many ways
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UnsupportedError(f"its local functions cannot be inlined: {reason[0]}") from error
+    graph = import_model(inlined)
+    _adopt_constants(graph, model)
+    return Model(graph, dict(model.metadata), inlined, model.path)
+
+
+def _adopt_constants(graph: gs.Graph, model: Model) -> None:
+    """Give the initializers of ``graph``, which came without their data, the values that ``model`` holds."""
+    originals = model.initializers()
+    for level in [graph, *graph.subgraphs(recursive=True)]:
+        for name, tensor in level.tensors().items():
+            known = originals.get(name)
+            if known is not None and isinstance(tensor, gs.Constant):
+                share_values(tensor, known)
