@@ -10,15 +10,12 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import onnx
 
-from sift_onnx.analysis.computed_parameters import store_computed_parameters
-from sift_onnx.analysis.inlining import inline_functions
 from sift_onnx.backends.base import CompileOptions, ModelSource, Placement
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
@@ -34,27 +31,19 @@ from sift_onnx.backends.cpu.run.numpy_program import by_numpy, numpy_program
 from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool
+from sift_onnx.backends.cpu.run.read_model import read_model
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trials import Trials, clock_of
 from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
 from sift_onnx.backends.forks import renew_in_children
-from sift_onnx.backends.lowering.channel_order import channels_first
-from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
-from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
-from sift_onnx.backends.lowering.empty_operands import without_empty_operands
-from sift_onnx.backends.lowering.fused_operators import with_separate_operators
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.half_precision import in_float32
-from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.lowering.volumes import volumes_as_images
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
-from sift_onnx.errors import BackendError, UnsupportedError
+from sift_onnx.errors import BackendError
 from sift_onnx.graphs.branches import choosing_inputs, take_branch
 from sift_onnx.graphs.constants import nbytes_of
-from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
 from sift_onnx.model import Model
-from sift_onnx.shapes.decided_branches import with_decided_branches
 from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
@@ -203,35 +192,21 @@ class _Opener:
     def read(self) -> tuple[LoweredModel, GraphView]:
         """The model lowered, and the graph that onnxruntime has in its place."""
         threads = self.pool.threads
-        loaded = self.loaded
-        with suppress(UnsupportedError):  # what onnx cannot inline, onnxruntime can, or says what is wrong with it
-            loaded = inline_functions(loaded)
-        loaded = with_decided_branches(loaded)
-        if has_zero_biases(loaded.graph):
-            loaded = loaded.copy()
-            drop_zero_biases(loaded.graph)
-        # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
-        loaded, _ = store_computed_parameters(loaded, integers=True)
-        declared = GraphView(loaded)
-        check_constant_sizes(declared)
-        widened = in_float32(declared)
-        spelled = with_separate_operators(declared if widened is None else widened)
-        whole = without_cropped_padding(without_empty_operands(spelled))
-        read = channels_first(with_standard_quantization(whole))
-        graph = volumes_as_images(read)
+        read = read_model(self.loaded)
+        graph = volumes_as_images(read.graph)
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))
-        is_timed = not self.options.deterministic and may_be_opened(read)
+        is_timed = not self.options.deterministic and may_be_opened(read.graph)
         plan = lower(graph, threads, setting, is_timed, WEIGHT_VALUES[self.options.weight_values])
         inputs: tuple[TensorSpec, ...] = ()
         outputs: tuple[TensorSpec, ...] = ()
-        if plan.parts or widened is not None:
-            inputs = graph_inputs(declared.proto)
-            outputs = tuple(_output_spec(declared, info) for info in declared.proto.graph.output)
+        if plan.parts or read.is_widened:
+            inputs = graph_inputs(read.declared.proto)
+            outputs = tuple(_output_spec(read.declared, info) for info in read.declared.proto.graph.output)
         weights = tuple(map(weights_of, plan.parts))
-        is_widened = widened is not None
-        return LoweredModel(plan, weights, inputs, outputs, _metadata(loaded), is_timed, is_widened), read
+        metadata = _metadata(read.model)
+        return LoweredModel(plan, weights, inputs, outputs, metadata, is_timed, read.is_widened), read.graph
 
     def opened(self, lowered: LoweredModel, graph: GraphView | None) -> OpenedModel:
         """What runs a lowered model; there is no graph where it was found in a cache."""

@@ -1,0 +1,63 @@
+"""From a model to the graph that is lowered: one way of writing what models and exporters write in several."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sift_onnx.analysis.computed_parameters import store_computed_parameters
+from sift_onnx.analysis.inlining import inline_functions
+from sift_onnx.backends.lowering.channel_order import channels_first
+from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
+from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
+from sift_onnx.backends.lowering.empty_operands import without_empty_operands
+from sift_onnx.backends.lowering.fused_operators import with_separate_operators
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.half_precision import in_float32
+from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
+from sift_onnx.errors import UnsupportedError
+from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
+from sift_onnx.model import Model
+from sift_onnx.shapes.decided_branches import with_decided_branches
+
+__all__ = ["ReadModel", "read_model"]
+
+
+@dataclass(frozen=True)
+class ReadModel:
+    """A model as it was declared, and the graph that stands for it.
+
+    Attributes:
+        model: without local functions and decided branches, and with weights that are computed stored.
+        declared: its graph, with the types of inputs and outputs that callers see.
+        graph: what is lowered, and what onnxruntime has in the place of the model. It computes the same values.
+        is_widened: whether halves of the model are float32 in the graph.
+    """
+
+    model: Model
+    declared: GraphView
+    graph: GraphView
+    is_widened: bool
+
+
+def read_model(model: Model) -> ReadModel:
+    """Read a model, which is not changed.
+
+    Raises:
+        UnsupportedError: a node makes a constant that takes far more memory than the file stores.
+    """
+    with suppress(UnsupportedError):  # what onnx cannot inline, onnxruntime can, or says what is wrong with it
+        model = inline_functions(model)
+    model = with_decided_branches(model)
+    if has_zero_biases(model.graph):
+        model = model.copy()
+        drop_zero_biases(model.graph)
+    # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
+    model, _ = store_computed_parameters(model, integers=True)
+    declared = GraphView(model)
+    check_constant_sizes(declared)
+    widened = in_float32(declared)
+    graph = with_separate_operators(declared if widened is None else widened)
+    graph = without_cropped_padding(without_empty_operands(graph))
+    graph = channels_first(with_standard_quantization(graph))
+    return ReadModel(model, declared, graph, widened is not None)
