@@ -20,6 +20,7 @@ __all__ = [
     "cut",
     "difference",
     "divided",
+    "floored",
     "names_in",
     "product",
     "quotient",
@@ -46,12 +47,29 @@ def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, 
             return room // stride + 1
         count = -(-room // stride) + 1
         return count - 1 if (count - 1) * stride >= size + pads[0] else count
-    if stride == 1 and (not ceil_mode or sum(pads) == reach - 1):
-        whole = added([size, sum(pads) - reach + 1])
-        # Less than none of something are none, which a sum does not say.
-        if _terms(whole)[1] >= 0:
-            return whole
-    return ("window", size, stride, sum(pads) - reach, int(ceil_mode))
+    if ceil_mode and (stride > 1 or sum(pads) != reach - 1):
+        return ("window", size, stride, sum(pads) - reach, 1)
+    return _positions(size, stride, sum(pads) - reach)
+
+
+def _positions(size: Dim, stride: int, room: int) -> Dim:
+    """``(size + room) // stride + 1``, at least 0, in one form for all ways to write it.
+
+    ``("window", base, stride, room, 0)`` has no number in its base, nor as much room as a stride, and windows of
+    windows are one.
+    """
+    symbols, number = _terms(size)
+    if not _are_counts(symbols):
+        return ("window", size, stride, room, 0)
+    base, room = added(symbols), room + number
+    # Less than none of something are none, which a sum does not say.
+    if stride == 1:
+        return added([base, room + 1]) if room >= -1 else ("window", base, 1, room, 0)
+    match base:
+        case ("window", inner, int(first), int(own), 0) if own >= -first:
+            return _positions(inner, first * stride, own + first * (1 + room))
+    more = max(room // stride + 1, 0)
+    return added([("window", base, stride, room - more * stride, 0), more])
 
 
 def cut(size: Dim, end: Dim) -> Dim:
@@ -132,6 +150,17 @@ def divided(total: Dim, part: Dim) -> Dim | None:
     return None if isinstance(result, tuple) and result[0] == "quotient" else result
 
 
+def floored(total: Dim, part: Dim) -> Dim | None:
+    """``total`` by ``part`` without the rest, as integers are divided; None if they are not known well enough."""
+    if not isinstance(part, int) or part < 1:
+        return None
+    if isinstance(total, int):
+        return total // part if total >= 0 else None
+    symbols, number = _terms(total)
+    # What is taken off a size is a part of it, so nothing is negative.
+    return added([_positions(total, part, 0), -1]) if _are_counts(symbols) and number >= -part else None
+
+
 def broadcast(first: Dim, second: Dim) -> Dim:
     """The size of two axes that are the same, or of which one is 1."""
     if first == second or second == 1:
@@ -210,6 +239,12 @@ def _terms(size: Dim) -> tuple[list[Dim], int]:
         assert isinstance(size[1], int)
         return list(size[2:]), size[1]
     return [size], 0
+
+
+def _are_counts(symbols: Iterable[Dim]) -> bool:
+    """Whether none of them is negative."""
+    factors = (symbol[1] for symbol in symbols if isinstance(symbol, tuple) and symbol[0] == "product")
+    return all(isinstance(factor, int) and factor >= 0 for factor in factors)
 
 
 def concrete(dims: Dims) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, difference, divided, product
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, difference, divided, floored, product
 
 __all__ = ["broadcast", "computed", "joined"]
 
@@ -52,6 +52,7 @@ def computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) ->
             value = product((a, b))
         elif op == "Div":
             value = divided(a, b)
+            value = floored(a, b) if value is None else value
         elif op == "Equal":
             value = _is_equal(a, b)
         elif op == "Add":

@@ -1,8 +1,25 @@
 """Sizes as expressions."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sift_onnx.backends.lowering.dims import added, bound, cut, difference, names_in, product, quotient, solved, window
+from sift_onnx.backends.lowering.dims import (
+    added,
+    bound,
+    cut,
+    difference,
+    floored,
+    names_in,
+    product,
+    quotient,
+    solved,
+    window,
+)
+
+# Kernel, stride, dilation and pads; what is divided by; and what is added or taken off.
+WINDOWS = st.tuples(*(st.integers(1, most) for most in (5, 4, 2)), st.tuples(st.integers(0, 3), st.integers(0, 3)))
+CHANGES = st.one_of(WINDOWS, st.tuples(st.integers(1, 6)), st.integers(-4, 5))
 
 
 def test_sizes_that_are_provably_equal():
@@ -26,6 +43,35 @@ def test_padding_before_a_window_gives_the_size_that_it_was_added_to():
     assert window("h", 3, 1, 2, (4, 4)) == added([4, "h"])
     # The last window may begin in the padding, and is left out then.
     assert window("h", 3, 1, 2, (4, 4), ceil_mode=True) != added([4, "h"])
+
+
+def test_windows_of_windows_are_what_exporters_write_for_both():
+    """torch writes the height behind two convolutions of stride two as one quotient."""
+    twice = window(window("h", 3, 2, 1, (1, 1)), 3, 2, 1, (1, 1))
+    assert twice == added([floored(difference("h", 1), 4), 1])
+    assert window("h", 2, 2, 1, (0, 0)) == floored("h", 2)
+    assert window(window("h", 2, 2, 1, (0, 0)), 2, 2, 1, (0, 0)) == floored("h", 4)
+    assert floored("h", "n") is None
+    assert floored(product([-1, "h"]), 4) is None
+    assert floored(7, 2) == 3
+    assert floored(-7, 2) is None
+
+
+@given(st.lists(CHANGES, max_size=4), st.integers(0, 60))
+def test_expressions_of_windows_and_quotients_are_the_sizes_of_a_run(changes, height):
+    expression, size = "h", height
+    for change in changes:
+        if isinstance(change, int):
+            next_one = difference(expression, -change) if change < 0 else added([expression, change])
+            after = size + change
+        elif len(change) == 1:
+            next_one, after = floored(expression, *change), size // change[0]
+        else:
+            next_one, after = window(expression, *change), window(size, *change)
+        if next_one is None or after < 0:
+            continue
+        expression, size = next_one, after
+        assert bound(expression, {"h": height}) == size
 
 
 def test_names_stand_for_the_numbers_of_a_run():

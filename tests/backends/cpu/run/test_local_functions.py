@@ -6,7 +6,7 @@ import pytest
 from function_nets import layers_in_functions
 from sparse_nets import SparseNet, assert_same_at_batches, left_to_onnxruntime, places
 
-from sift_onnx.backends.cpu.run import opening
+from sift_onnx.backends.cpu.run import read_model
 from sift_onnx.errors import UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -22,6 +22,6 @@ def test_what_cannot_be_inlined_runs_in_onnxruntime(monkeypatch: pytest.MonkeyPa
     def refuse(_model: object) -> None:
         raise UnsupportedError("its local functions cannot be inlined")
 
-    monkeypatch.setattr(opening, "inline_functions", refuse)
+    monkeypatch.setattr(read_model, "inline_functions", refuse)
     program = assert_same_at_batches(layers_in_functions(SparseNet()).model(), [3])
     assert left_to_onnxruntime(program).keys() == {"layer0", "layer1"}
