@@ -126,6 +126,7 @@ def quantize(
     samples: int = 256,
     reduce_range: bool = False,
     keep_float: Sequence[str] = (),
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
     normalize: str | None = None,
     evaluate: bool = True,
     backend: str = "cpu",
@@ -146,6 +147,7 @@ def quantize(
         samples: examples to calibrate with.
         reduce_range: weights of 7 bits, for x86 processors without VNNI.
         keep_float: globs over the names of weights that stay in floating point.
+        input_shapes: shapes of some inputs by name, where layers have no size without them.
         normalize: of images: ``imagenet``, or ``MEAN/STD``.
         evaluate: whether to measure the accuracy before and after, on held-out data.
         backend: to evaluate on.
@@ -166,6 +168,7 @@ def quantize(
         samples=samples,
         reduce_range=reduce_range,
         keep_float=keep_float,
+        input_shapes=input_shapes,
         normalize=normalize,
         measure=evaluate,
         backend=backend,

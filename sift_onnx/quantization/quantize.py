@@ -78,6 +78,7 @@ def quantize_model(
     samples: int = _SAMPLES,
     reduce_range: bool = False,
     keep_float: Sequence[str] = (),
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
     normalize: str | None = None,
     measure: bool = True,
     backend: str = "cpu",
@@ -105,6 +106,7 @@ def quantize_model(
         samples: examples to calibrate with, drawn by ``seed``.
         reduce_range: 7 bits for weights, for processors with AVX2 or AVX-512 and without VNNI, whose sums overflow.
         keep_float: globs over the names of weights that stay in floating point.
+        input_shapes: shapes of some inputs by name, where layers have no size without them.
         normalize: of images.
         measure: whether to evaluate.
         backend: to evaluate on.
@@ -141,7 +143,7 @@ def quantize_model(
     if has_zero_biases(ready.graph):
         ready = ready.copy()
         drop_zero_biases(ready.graph)
-    _refuse_quantized(ready)
+    _refuse_quantized(ready, input_shapes)
     excluded = _excluded_nodes(ready, keep_float)
     used, count = None, None
     with tempfile.TemporaryDirectory() as name:
@@ -182,7 +184,7 @@ def quantize_model(
             quantized = Model.load(folder / "out.onnx")
             _as_before(quantized, original)
             masks = check_masks(ready, quantized)
-            layers = quantized_layer_records(quantized)
+            layers = quantized_layer_records(quantized, input_shapes)
         integers = [layer for layer in layers if layer.live_quads is not None or layer.type == "int8"]
         if not integers:
             raise UnsupportedError("nothing to quantize: onnxruntime's quantizer has left every weight layer as it was")
@@ -215,13 +217,13 @@ def quantize_model(
     return Quantized(quantized, report)
 
 
-def _refuse_quantized(model: Model) -> None:
+def _refuse_quantized(model: Model, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
     """Refuse a model whose weights are integers.
 
     Raises:
         UnsupportedError: they are.
     """
-    found = quantized_layers(analyze(model))
+    found = quantized_layers(analyze(model, input_shapes))
     if found:
         raise UnsupportedError(
             f"the weights of the model are quantized already ({found[0].constant.name!r}, ...); quantize the model in "

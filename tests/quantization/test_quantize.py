@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sift_onnx
-from sift_onnx.errors import MaskWarning, UnsupportedError, UsageError
+from sift_onnx.errors import MaskWarning, SiftError, UnsupportedError, UsageError
 from sift_onnx.passes import Prune
 from sift_onnx.quantization.quantize import quantize_model
 from sift_onnx.weights.quads import live_quads
@@ -203,3 +203,26 @@ def test_a_model_that_is_given_stays_as_it_is() -> None:
     before = model.to_proto().SerializeToString()
     quantize_model(model, DATA, measure=False)
     assert model.to_proto().SerializeToString() == before
+
+
+def test_layers_that_have_no_size_without_the_shape_of_an_input() -> None:
+    weights = {"conv.weight": (16, 4, 3, 3), "head.weight": (16 * 11 * 13, 5)}
+    nodes = [
+        helper.make_node("Conv", ["x", "conv.weight"], ["a"], pads=[1] * 4),
+        helper.make_node("Reshape", ["a", "target"], ["b"]),
+        helper.make_node("MatMul", ["b", "head.weight"], ["y"]),
+    ]
+    stored = [numpy_helper.from_array(RNG.standard_normal(s).astype(np.float32), name) for name, s in weights.items()]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4, "h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])],
+        [*stored, numpy_helper.from_array(np.array([-1, 16 * 11 * 13]), "target")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data = [(RNG.standard_normal((8, 4, 11, 13)).astype(np.float32),)]
+    with pytest.raises(SiftError, match="`input_shapes="):
+        quantize_model(proto, data, measure=False)
+    found = quantize_model(proto, data, measure=False, input_shapes={"x": (1, 4, 11, 13)})
+    assert [layer.type for layer in found.report.layers] == ["int8", "int8"]
