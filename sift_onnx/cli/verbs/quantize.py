@@ -62,10 +62,10 @@ if TYPE_CHECKING:
     multiple=True,
     help="Weights that stay in floating point, by initializer name (repeatable).",
 )
-@input_shapes_option
 @click.option("--no-evaluate", is_flag=True, help="Do not measure the accuracy.")
 @backend_option("Back end to measure the accuracy on.")
 @count_option("--threads", help="Threads of that back end.  [default: cores this process may use]")
+@input_shapes_option
 @seed_option
 @force_option
 @output_options
