@@ -1,18 +1,20 @@
-"""The garbage collector passes over what collecting the tests leaves: a million objects that stay until the end."""
+"""Freezes the million objects that test collection leaves: each garbage collection of a test would visit them."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    """Nothing is given back while tests are collected: looking for it takes a fifth of that time for nothing."""
+def pytest_collection() -> Generator[None, object, object]:
+    """Disable garbage collection, which takes a fifth of the time here and frees nothing."""
     gc.disable()
-    yield
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()

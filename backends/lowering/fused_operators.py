@@ -183,15 +183,14 @@ class _Rewriter:
         A mask of one axis may also be of starts and ends: lengths are what an embedding or a sum makes of one row each.
         """
         name = self._input(3)
-        maker = self.graph.producers.get(name)
+        dims, maker = self.graph.dims(name), self.graph.producers.get(name)
         if maker is not None:
             node = self.graph.nodes[maker]
-            summed = self.graph.dims(node.input[0])
-            if node.op_type == "EmbedLayerNormalization" or (
-                node.op_type == "ReduceSum" and summed is not None and len(summed) == 2
-            ):
+            if node.op_type == "EmbedLayerNormalization":
                 return 1
-        dims = self.graph.dims(name)
+            summed = self.graph.dims(node.input[0]) if node.op_type == "ReduceSum" else None
+            if dims is not None and len(dims) == 1 and summed is not None and len(summed) == 2:
+                return 1
         return len(dims) if dims is not None and len(dims) in (2, 3) else None
 
     def write_attention(self) -> None:

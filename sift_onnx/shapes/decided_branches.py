@@ -18,7 +18,7 @@ def with_decided_branches(model: Model) -> Model:
     Inference does not look into branches, so what is behind such a node has no shape otherwise.
     """
     taken = model
-    while waiting := conditions(taken.graph):
+    while waiting := _computed(taken.graph):
         decided = _decided(taken, waiting)
         if not decided:
             break
@@ -26,6 +26,12 @@ def with_decided_branches(model: Model) -> Model:
         for name, value in decided.items():
             take_branch(taken.graph, name, value)
     return taken
+
+
+def _computed(graph: gs.Graph) -> tuple[str, ...]:
+    """Conditions that are not inputs of the model."""
+    given = {tensor.name for tensor in graph.inputs if not isinstance(tensor, gs.Constant)}
+    return tuple(name for name in conditions(graph) if name not in given)
 
 
 def _decided(model: Model, names: tuple[str, ...]) -> dict[str, bool]:

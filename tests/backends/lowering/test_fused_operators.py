@@ -96,6 +96,15 @@ def test_a_mask_of_starts_and_ends_stays() -> None:
     assert foreign_left(net) == {"Attention"}
 
 
+def test_a_mask_of_one_position_that_was_summed_is_no_list_of_lengths() -> None:
+    net = Net(17)
+    x = net.input("x", BATCH, 1, CHANNELS, declared=["batch", 1, CHANNELS])
+    mask = tokens(net, values=MASK * (np.arange(BATCH) > 0)[:, None].astype(np.int32), name="mask")
+    summed = str(net.op("ReduceSum", mask, net.constant([1], dtype=np.int64), keepdims=1))
+    net.output(attention(net, x, summed), BATCH, 1, CHANNELS)
+    assert not foreign_left(net)
+
+
 @pytest.mark.parametrize("has_positions", [True, False])
 @pytest.mark.parametrize("has_segments", [True, False])
 @pytest.mark.parametrize("has_mask", [True, False])

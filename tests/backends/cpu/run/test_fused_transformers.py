@@ -60,7 +60,7 @@ def test_an_encoder_is_in_kernels_and_right_at_any_size() -> None:
 
 
 def test_sizes_are_followed_through_fused_operators() -> None:
-    """ONNX's inference names the batch of what is repeated for it anew, and so all that is added to that."""
+    """Where a token is repeated for each sequence, ONNX's inference gives the batch another name."""
     net = SparseNet(17)
     x = net.input("x", 2, 5, CHANNELS, declared=["batch", 5, CHANNELS])
     batch = net.op("Slice", net.op("Shape", x), *(net.constant([n], dtype=np.int64) for n in (0, 1)))
