@@ -139,7 +139,7 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             rows = [own if axis is None or len(own) == 3 else _without(own, axis) for own in operands]
             return rows[1] == rows[2] and all(a in (1, b) for a, b in zip(rows[1][:-1], rows[0][:-1], strict=True))
         case PixelCopy(follows=True) | LinearResize(follows=True):
-            return others[0][:2] == first[:2]
+            return others[0][0] == first[0]  # what has the height and width may have other channels
         case Elementwise(broadcasts=True):
             return all(_is_repeated(own, result) for own in operands)
         case _:

@@ -4,9 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from sparse_nets import SparseNet, assert_same_as_onnxruntime, places, reasons
+from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, places, reasons
 
 from sift_onnx.backends.cpu.lower.weights import pays
+from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.lowering.specs import Conv, PixelCopy
 from sift_onnx.errors import UsageError
 
@@ -282,3 +283,25 @@ def test_zeros_between_windows_are_no_pruned_weights():
 @pytest.mark.parametrize("batch", [1, 17])
 def test_depth_to_space(mode, batch):
     assert_whole(between(lambda net, x: net.op("DepthToSpace", x, blocksize=2, mode=mode), batch, width=2))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_the_size_of_an_image_of_other_channels(mode: str) -> None:
+    """As decoders with skip connections resize: to the height and width of an earlier image of any channels."""
+    net = SparseNet(17)
+    x = net.input("x", 2, 3, 12, 16, declared=["n", 3, "h", "w"])
+    early = net.op("Relu", net.conv(x, 3, 8, 3, strides=[2, 2]))
+    late = net.op("Relu", net.conv(early, 8, 12, 3, strides=[2, 2]))
+    start, middle, end = (net.constant([n], dtype=np.int64) for n in (0, 2, 4))
+    counts = net.op("Slice", net.op("Shape", late), start, middle)
+    sizes = net.op("Concat", counts, net.op("Slice", net.op("Shape", early), middle, end), axis=0)
+    larger = net.op("Resize", late, "", "", sizes, mode=mode, coordinate_transformation_mode="half_pixel")
+    net.output(net.conv(net.op("Concat", larger, early, axis=1), 20, 8), 2, 8, 6, 8)
+    model = net.model()
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    program = CpuProgram(model, ONE_THREAD)
+    rng = np.random.default_rng(0)
+    for size in ((12, 16), (9, 31)):
+        feeds = {"x": rng.standard_normal((2, 3, *size)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+    assert len(program.parts) == 1
