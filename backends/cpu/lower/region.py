@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sift_onnx.backends.cpu.lower.algorithms import pools_at_once
 from sift_onnx.backends.cpu.lower.bands import Chain, chains_of
 from sift_onnx.backends.cpu.lower.float_quads import floats_beside_bytes
-from sift_onnx.backends.cpu.lower.stages import count_of_large
+from sift_onnx.backends.cpu.lower.stages import count_of_large, count_of_wide
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
@@ -57,7 +57,8 @@ class Region:
         names: of the node that each step is named after.
         ops: operator of that node.
         early: how many of the first steps run image by image, if a batch fills the lanes; see :attr:`stages`.
-        passed: sizes of what these pass on, as far as they are known before a run.
+        early_of_few: the same if it does not fill them; see :attr:`stages_of_few`.
+        passed: sizes of what either of these passes on, as far as they are known before a run.
         single: whether images run one by one, whatever the batch.
         constants: values of those inputs that are constants.
         symbols: sizes of the other inputs, as far as they are known before a run.
@@ -72,6 +73,7 @@ class Region:
     names: tuple[str, ...]
     ops: tuple[str, ...]
     early: int = 0
+    early_of_few: int = 0
     passed: Mapping[str, Dims] = field(default_factory=dict, repr=False)
     single: bool = False
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
@@ -97,14 +99,23 @@ class Region:
     @cached_property
     def stages(self) -> tuple[Region, ...]:
         """The steps that run image by image, and those after them; none where all of a batch passes each step."""
-        if not self.early:
+        return self._divided(self.early)
+
+    @cached_property
+    def stages_of_few(self) -> tuple[Region, ...]:
+        """The same for a batch that does not fill the lanes."""
+        return self._divided(self.early_of_few)
+
+    def _divided(self, early: int) -> tuple[Region, ...]:
+        if not early:
             return ()
-        if self.early == len(self.steps):
-            return (replace(self, early=0, single=True),)
-        outputs = tuple(name for name in self.outputs if name not in self.passed)
+        if early == len(self.steps):
+            return (replace(self, early=0, early_of_few=0, single=True),)
+        passed = _passed(self.steps, early, self.outputs)
+        outputs = tuple(name for name in self.outputs if name not in passed)
         return (
-            self._stage(slice(0, self.early), tuple(self.passed), single=True),
-            self._stage(slice(self.early, None), outputs),
+            self._stage(slice(0, early), passed, single=True),
+            self._stage(slice(early, None), outputs),
         )
 
     def _stage(self, part: slice, outputs: tuple[str, ...], single: bool = False) -> Region:
@@ -120,6 +131,7 @@ class Region:
             names=self.names[part],
             ops=self.ops[part],
             early=0,
+            early_of_few=0,
             passed={},
             single=single,
             constants=constants,
@@ -170,12 +182,13 @@ def region_of(graph: GraphView, part: Part) -> Region:
     inputs = _inputs_of(steps)
     # Between lanes of volumes and lanes of frames, each value would move to another vector.
     single = _turns_volumes(steps)
-    early = 0
+    early = early_of_few = 0
     if not caches and not single:
         dims = {name: graph.dims(name) or () for step in steps for name in step.inputs}
-        early = count_of_large(steps, dims, chains_of(steps, outputs))
-    read = {name for step in steps[early:] for name in step.inputs}
-    passed = [step.output for step in steps[:early] if step.output in read or step.output in outputs]
+        chains = chains_of(steps, outputs)
+        early = count_of_large(steps, dims, chains)
+        early_of_few = count_of_wide(steps, dims, chains)
+    passed = dict.fromkeys(name for count in (early, early_of_few) for name in _passed(steps, count, outputs))
     constants = {name: _held(graph, name) for name, _ in inputs if name in graph.constants}
     nodes = [graph.nodes[step.nodes[0]] for step in steps]
     return Region(
@@ -185,6 +198,7 @@ def region_of(graph: GraphView, part: Part) -> Region:
         tuple(node_name(node) for node in nodes),
         tuple(node.op_type for node in nodes),
         early,
+        early_of_few,
         {name: graph.dims(name) or () for name in passed},
         single,
         constants,
@@ -195,6 +209,12 @@ def region_of(graph: GraphView, part: Part) -> Region:
         prepared,
         caches,
     )
+
+
+def _passed(steps: Sequence[Step], early: int, outputs: Sequence[str]) -> tuple[str, ...]:
+    """What the first steps make for others."""
+    read = {name for step in steps[early:] for name in step.inputs}
+    return tuple(step.output for step in steps[:early] if step.output in read or step.output in outputs)
 
 
 def _parted(fused: Sequence[Step]) -> tuple[tuple[PreparedRows, ...], list[Step]]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, SharedArrays, 
 from sift_onnx.backends.cpu.run.kernel_names import active_flops, kernel_name
 from sift_onnx.backends.cpu.run.region_operators import RegionOperators, without_values
 from sift_onnx.backends.cpu.run.region_stage import RegionStage
+from sift_onnx.backends.cpu.run.schedules.batches import moves_channels
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes
 from sift_onnx.backends.cpu.run.schedules.region_schedules import Prepared
 from sift_onnx.backends.forks import renew_in_children
@@ -89,15 +90,21 @@ class RegionProgram:
         }
         self._operators = RegionOperators(self.region, weights, isa)
         self._whole = RegionStage(self.region, self._operators, pool.threads, isa)
-        # Those of a batch that fills the lanes.
-        self._stages: list[RegionStage] = []
-        for stage in self.region.stages:
-            first = sum(len(before.region.steps) for before in self._stages)
-            self._stages.append(RegionStage(stage, self._operators, pool.threads, isa, first))
+        self._stages = self._stages_of(self.region.stages, isa)
+        # Where channels move, images run one by one in any case.
+        few = () if moves_channels(self.region) else self.region.stages_of_few
+        self._stages_of_few = self._stages_of(few, isa)
         self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
         self._has_pages = False
         self._lock = threading.Lock()
         renew_in_children(self)
+
+    def _stages_of(self, regions: Sequence[Region], isa: str) -> Sequence[RegionStage]:
+        firsts = accumulate((len(region.steps) for region in regions), initial=0)
+        return [
+            RegionStage(region, self._operators, self.pool.threads, isa, first)
+            for region, first in zip(regions, firsts, strict=False)
+        ]
 
     def renew(self) -> None:
         """In a forked child: a thread that it does not have may hold the lock. What it guards is whole at any time."""
@@ -121,9 +128,10 @@ class RegionProgram:
         if self._look_ups:
             values = {**values, **prepared_rows(self._look_ups, values, self._sizes_of(values), shared)}
         made: list[Array] = []
-        if self._stages and self._fills_lanes(values):
+        stages = self._stages_for(values)
+        if stages:
             found = dict(values)
-            for stage in self._stages:
+            for stage in stages:
                 found.update(zip(stage.region.outputs, self._run(stage, found, times), strict=True))
             made = [found[name] for name in self.region.outputs]
         else:
@@ -132,10 +140,15 @@ class RegionProgram:
             self._release()
         return made
 
-    def _fills_lanes(self, values: Mapping[str, Array]) -> bool:
-        """Whether there are enough images for lanes of images."""
+    def _stages_for(self, values: Mapping[str, Array]) -> Sequence[RegionStage]:
+        """How a batch runs: none where all of it passes each step."""
+        if not self._stages and not self._stages_of_few:
+            return ()
         name = next(name for name, array in self._whole.reads if array is None)
-        return len(values[name]) >= LANES_PAY
+        images = len(values[name])
+        if images >= LANES_PAY:
+            return self._stages
+        return self._stages_of_few if images > 1 else ()
 
     def _run(
         self,
@@ -170,17 +183,17 @@ class RegionProgram:
         times: list[StepTime] | None,
     ) -> None:
         """Run slab after slab of the stage's inputs and outputs."""
+        slabs = prepared.slabs
         if prepared.at_once and times is None:
-            for _, alike in groupby(prepared.slabs, lambda each: id(each[1])):
-                slabs, schedules = zip(*alike, strict=True)
-                arrays_of = [stage.ranges(slab, whole) for slab in slabs]
-                schedules[0].sequence.run_each(self.pool, self._workspace, arrays_of)
-            return
+            together = slabs[prepared.at_once]
+            arrays_of = [stage.ranges(slab, whole) for slab, _ in together]
+            together[0][1].sequence.run_each(self.pool, self._workspace, arrays_of)
+            slabs = (*slabs[: prepared.at_once.start], *slabs[prepared.at_once.stop :])
         begin = 0.0
         if times is not None:
             earlier = times[-1].start + times[-1].seconds if times else 0.0
             begin = time.perf_counter() - earlier
-        for slab, planned in prepared.slabs:
+        for slab, planned in slabs:
             arrays = whole if slab.is_all else stage.ranges(slab, whole)
             if times is None:
                 planned.sequence.run(self.pool, self._workspace, arrays, caches=caches)

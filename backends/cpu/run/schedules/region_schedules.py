@@ -40,13 +40,13 @@ class Prepared:
         outputs: sizes and element types.
         slabs: with their schedules, in order.
         scores: sequences, heads and new tokens of each cache.
-        at_once: whether slabs run at the same time, each on one thread; they are single images.
+        at_once: which slabs run at the same time, each on one thread; they are single images, and have one schedule.
     """
 
     outputs: tuple[tuple[Sizes, DType], ...]
     slabs: tuple[tuple[Slab, Schedule], ...]
     scores: tuple[tuple[int, int, int], ...] = ()
-    at_once: bool = False
+    at_once: slice | None = None
 
 
 class Operators(Protocol):
@@ -118,33 +118,41 @@ class RegionSchedules:
     def _made(self, sizes: Sequence[Sizes]) -> Prepared:
         region = self._region
         dims = sizes_of_values(region, sizes)
-        made: dict[tuple[int, Layout], Schedule] = {}
+        made: dict[tuple[int, Layout, int], Schedule] = {}
         slabs = []
         batch = self._batch(sizes, dims)
         outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
-        at_once = (
-            region.single
-            and not region.turns_volumes
-            and not batch.is_whole
-            and self._threads > 1
-            and _idle_share(batch.count, self._threads) <= _MOST_IDLE
-        )
-        threads = 1 if at_once else self._threads
-        for slab in cut(
+        cuts = cut(
             batch.count,
             0 if batch.is_whole else self._bytes_of_group(dims, batch),
             only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,
-            apart=self._moves_channels or region.turns_volumes or at_once,
-            threads=threads,
-        ):
-            key = (slab.count, slab.layout)
+            apart=self._moves_channels or region.turns_volumes or region.single,
+        )
+        at_once = self._at_once(cuts)
+        for number, slab in enumerate(cuts):
+            threads = 1 if at_once and at_once.start <= number < at_once.stop else self._threads
+            key = (slab.count, slab.layout, threads)
             if key not in made:
                 own = dims if slab.is_all and not batch.is_flat else self._sizes_of_slab(sizes, dims, slab, batch)
                 made[key] = self._schedule(own, slab, threads)
             slabs.append((slab, made[key]))
         return Prepared(outputs, tuple(slabs), tuple(self._scores(dims)), at_once)
+
+    def _at_once(self, slabs: Sequence[Slab]) -> slice | None:
+        """Slabs that have a thread each: single images, all or as many as leave no thread idle.
+
+        The others have all threads, one after the other.
+        """
+        alone = sum(slab.layout == "planes" and slab.count == 1 < slab.of for slab in slabs)
+        if self._threads == 1 or self._region.turns_volumes or self._region.caches or self._has_only_rows:
+            return None
+        turns = -(-alone // self._threads)
+        is_even = alone >= (1 - _MOST_IDLE) * turns * self._threads
+        count = alone if is_even else alone // self._threads * self._threads
+        first = len(slabs) - alone  # behind full lanes
+        return slice(first, first + count) if count > 0 else None
 
     def _scores(self, dims: Mapping[str, Sizes]) -> Iterator[tuple[int, int, int]]:
         for step in self._region.steps:
@@ -203,10 +211,6 @@ class RegionSchedules:
                 names = [*(operand_key(step, i, dims) for i in range(len(step.inputs))), step.output]
                 most = max(most, step.dtype.itemsize * sum(math.prod(dims[name]) for name in names))
         return LANES * most // max(batch.count, 1)
-
-
-def _idle_share(images: int, threads: int) -> float:
-    return 1.0 - images / (-(-images // threads) * threads) if images else 1.0
 
 
 def _is_uncut(region: Region) -> bool:

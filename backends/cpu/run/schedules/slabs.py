@@ -48,7 +48,6 @@ def cut(
     single: bool = False,
     whole: bool = False,
     apart: bool = False,
-    threads: int = 1,
 ) -> tuple[Slab, ...]:
     """Slabs for ``count`` images or rows, in the order of the batch; none for an empty batch.
 
@@ -61,12 +60,11 @@ def cut(
         whole: rows depend on each other and stay together.
         apart: a slab is one image, or one group of images in lanes. Its channels are contiguous then, and need not be
             copied to be concatenated or cut.
-        threads: that run it; of images one by one, a slab has one for each.
     """
     if whole:
         return (Slab(0, count, count, layout_of_rows(count)),)
     if single:
-        size = 1 if apart else max(threads, _SLAB_BYTES * LANES // max(bytes_per_group, 1))
+        size = 1 if apart else max(1, _SLAB_BYTES * LANES // max(bytes_per_group, 1))
         return tuple(Slab(first, min(size, count - first), count, "planes") for first in range(0, count, size))
     full, rest = divmod(count, LANES)
     if rest >= LANES_PAY:

@@ -246,6 +246,66 @@ def test_large_images_run_one_by_one_and_small_ones_in_lanes(monkeypatch):
     assert (early.names, late.names) == (("large", "strided"), part.region.names[2:])
 
 
+def few_images(filters: int = 8) -> SparseNet:
+    """Two layers of 144 pixels and two of 36, with a residual sum across."""
+    net = SparseNet()
+    x = net.conv(net.input("x", 1, 3, 12, 12, declared=["n", 3, 12, 12]), 3, filters, 3, name="wide")
+    x = net.op("Relu", net.conv(net.op("Relu", x), filters, filters, 3, name="last wide"))
+    y = net.conv(x, filters, 16, 3, strides=[2, 2], name="narrow")
+    y = net.op("Add", net.conv(y, 16, 16, 1, name="last"), y)
+    net.output(net.op("Add", net.op("GlobalAveragePool", x), x, name="sum"))
+    net.output(y)
+    return net
+
+
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_few_images_run_one_by_one_where_they_have_many_pixels(threads):
+    program = CpuProgram(few_images().model(), CompileOptions(threads=threads, deterministic=True))
+    (part,) = program.parts
+    early, late = part.region.stages_of_few
+    assert (early.single, late.single) == (True, False)
+    assert (early.names, late.names) == (("wide", "last wide"), part.region.names[2:])
+    assert part.region.stages == ()
+    at_once = {1: {}, 2: {2: 2, 3: 2, 5: 5, 7: 7, 11: 11}, 3: {3: 3, 5: 5, 7: 6, 11: 11}}[threads]
+    for images in (1, 5, 3, 2, 7, 11, 12):
+        feeds = random_feeds(program.inputs, images)
+        assert_same_as_onnxruntime(few_images().model(), feeds, program)
+        if 1 < images < 12:
+            prepared = part._stages_of_few[0].schedules.kept[-1]
+            assert [slab.count for slab, _ in prepared.slabs] == [1] * images
+            if images in at_once:
+                assert prepared.at_once == slice(0, at_once[images])
+
+
+@pytest.mark.usefixtures("every_region_pays")
+def test_a_few_images_stay_together_in_layers_of_much_work_or_of_bytes(monkeypatch):
+    (part,) = CpuProgram(few_images().model(), CompileOptions(deterministic=True)).parts
+    assert len(part.region.stages_of_few) == 2
+    monkeypatch.setattr(stages, "_MOST_PER_VALUE", 8)
+    (part,) = CpuProgram(few_images().model(), CompileOptions(deterministic=True)).parts
+    assert part.region.stages_of_few == ()
+
+
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_images_whose_channels_are_joined_have_a_thread_each(threads):
+    net = SparseNet()
+    x = net.conv(net.input("x", 1, 3, 6, 6, declared=["n", 3, 6, 6]), 3, 8, 3)
+    net.output(net.conv(net.op("Concat", x, net.op("Relu", net.conv(x, 8, 4, 1)), axis=1), 12, 8, 3))
+    program = CpuProgram(net.model(), CompileOptions(threads=threads, deterministic=True))
+    (part,) = program.parts
+    expected = {
+        1: {3: None, 8: None, 18: None},
+        2: {3: slice(0, 2), 8: slice(0, 8), 18: slice(1, 3)},  # sixteen of eighteen are in lanes
+        4: {3: None, 8: slice(0, 8), 18: None},
+    }[threads]
+    for images, at_once in expected.items():
+        feeds = random_feeds(program.inputs, images)
+        assert_same_as_onnxruntime(net.model(), feeds, program)
+        assert part._whole.schedules.kept[-1].at_once == at_once
+
+
 @pytest.mark.usefixtures("every_region_pays")
 def test_layers_between_products_run_in_kernels():
     net = SparseNet()
