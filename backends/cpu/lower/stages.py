@@ -11,7 +11,7 @@ hardly filled and whose weights are read for little work.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.bands import Chain
@@ -27,6 +27,10 @@ __all__ = ["count_of_large", "count_of_wide"]
 # MobileNetV2's layers of 19 MB gain from lanes and those of 58 MB lose; with one of 260 MiB, all of them gain or do not
 # care, and so do ResNet-18's.
 _LARGE_BYTES = _kernels.cache_bytes()[2]
+# So much of it are large tensors between layers of little work per value (below). Measured with a cache of 36 MiB: with
+# single images for tensors of 26 MB as well, ResNet-50 at 95 % takes 0.91 of the time, DenseNet-121, EfficientNet-B0,
+# RegNetX-400MF and SqueezeNet at 80 % take 0.94 to 1.0, and VGG-11 1.03 to 1.08.
+_LARGE_OF_LIGHT = 5 / 8
 # A tensor of sixteen images between layers that may run in bands is large if a single one takes more than a quarter of
 # the second-level cache, and has enough pixels for the largest tile. Measured with a cache of 2 MiB: single images take
 # 0.75 of the time in lanes for 192 channels at 28 pixels, and 1.1 to 1.2 for 384 and 576 channels at 14 pixels.
@@ -49,17 +53,15 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Sequ
         chains: of the region, which stay together.
     """
     known = dict(dims)
-    count = 0
-    for number, step in enumerate(steps):
-        known[step.output] = result_dims(step.spec, *(known[name] for name in step.inputs[:2]))
-        is_of_pixels = isinstance(step.spec, ArgExtreme) and step.view == "image"
-        if not is_of_pixels and "rows" in (step.view, step.result_view):
-            if len(known[step.output]) != 2:
-                break
-            # A row for each image, as squeeze-and-excite has it.
-            continue
-        if any(_bytes(known[name], step.dtype) > _LARGE_BYTES for name in (*step.inputs, step.output)):
+    count = light = 0
+    for number, step in _steps_on_images(steps, known):
+        most = max(_bytes(known[name], step.dtype) for name in (*step.inputs, step.output))
+        if most > _LARGE_BYTES:
             count = number + 1
+        if most > _LARGE_OF_LIGHT * _LARGE_BYTES:
+            light = number + 1
+    if _are_light(steps[:light], known):
+        count = max(count, light)
     layers = [step for step in steps if step.output in known]
     return _behind_chain(max(count, _end_of_chains(layers, known, chains)), chains)
 
@@ -73,20 +75,34 @@ def count_of_wide(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Seque
     if any(step.dtype.is_bytes or step.result_dtype.is_bytes for step in steps):
         return 0  # single images may begin within a word of an array of bytes
     known = dict(dims)
-    count, work, values = 0, 0.0, 0
+    count = 0
+    for number, step in _steps_on_images(steps, known):
+        if isinstance(step.spec, (Conv, Depthwise)) and _pixels(known[step.output]) >= _WIDE_PIXELS:
+            count = number + 1
+    return _behind_chain(count, chains) if _are_light(steps[:count], known) else 0
+
+
+def _steps_on_images(steps: Sequence[Step], known: dict[str, Dims]) -> Iterator[tuple[int, Step]]:
+    """Steps from the first one on, with their indices, until images become rows; adds the sizes of what they make."""
     for number, step in enumerate(steps):
         known[step.output] = result_dims(step.spec, *(known[name] for name in step.inputs[:2]))
-        if "rows" in (step.view, step.result_view):
-            if len(known[step.output]) != 2:
-                break
-            # A row for each image, as squeeze-and-excite has it.
-            continue
-        pixels = _pixels(known[step.output])
-        if isinstance(step.spec, (Conv, Depthwise)) and pixels >= _WIDE_PIXELS:
-            count = number + 1
-            work += step.spec.weights.active_share * step.spec.weights.size * pixels
-            values += step.spec.weights.rows * pixels
-    return _behind_chain(count, chains) if work <= _MOST_PER_VALUE * values else 0
+        is_of_pixels = isinstance(step.spec, ArgExtreme) and step.view == "image"
+        if is_of_pixels or "rows" not in (step.view, step.result_view):
+            yield number, step
+        elif len(known[step.output]) != 2:
+            return
+        # Else a row for each image, as squeeze-and-excite has it.
+
+
+def _are_light(steps: Sequence[Step], known: Mapping[str, Dims]) -> bool:
+    """Whether the layers among these have few multiply-adds of active weights per value that they make."""
+    work, values = 0.0, 0
+    for step in steps:
+        if isinstance(step.spec, (Conv, Depthwise)):
+            weights, pixels = step.spec.weights, _pixels(known[step.output])
+            work += weights.active_share * weights.size * pixels
+            values += weights.rows * pixels
+    return work <= _MOST_PER_VALUE * values
 
 
 def _behind_chain(count: int, chains: Sequence[Chain]) -> int:
