@@ -24,6 +24,7 @@ __all__ = [
     "names_in",
     "product",
     "quotient",
+    "remainder",
     "solved",
     "terms",
     "window",
@@ -159,6 +160,14 @@ def floored(total: Dim, part: Dim) -> Dim | None:
     symbols, number = _terms(total)
     # What is taken off a size is a part of it, so nothing is negative.
     return added([_positions(total, part, 0), -1]) if _are_counts(symbols) and number >= -part else None
+
+
+def remainder(total: Dim, part: Dim) -> int | None:
+    """What is left of ``total`` when ``part`` divides it, with the sign of ``part``; None if that is not known."""
+    if not isinstance(part, int) or part == 0:
+        return None
+    symbols, number = _terms(total)
+    return number % part if all(divided(symbol, part) is not None for symbol in symbols) else None
 
 
 def broadcast(first: Dim, second: Dim) -> Dim:

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, cut, divided, product, solved, window
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, cut, divided, product, solved, window
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
 from sift_onnx.operators.einsum_terms import einsum_terms
@@ -219,15 +219,14 @@ def _dims_of_einsum(known: KnownSizes, node: onnx.NodeProto, equation: str) -> S
 
 
 def _dims_of_padded(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
-    """Of a Pad with constant pads: a size that is not known stays, where nothing is added to it."""
-    pads = known.integers(node.input[1]) if len(node.input) > 1 else None
+    """Of a Pad with known pads."""
+    pads = known.vector(node.input[1]) if len(node.input) > 1 else None
     axes = known.integers(node.input[3]) if len(node.input) > 3 and node.input[3] else range(len(first))
     if pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
     result: list[Dim | None] = list(first)
     for i, axis in enumerate(axes):
-        size, added = first[axis], pads[i] + pads[i + len(axes)]
-        result[axis] = size + added if isinstance(size, int) else None if pads[i] or pads[i + len(axes)] else size
+        result[axis] = added((first[axis], pads[i], pads[i + len(axes)]))
     return result
 
 

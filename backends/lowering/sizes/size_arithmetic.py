@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, difference, divided, floored, product
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, difference, divided, floored, product, remainder
 
 __all__ = ["broadcast", "computed", "joined"]
 
@@ -59,8 +59,10 @@ def computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) ->
             value = added((a, b))
         elif op == "Sub":
             value = difference(a, b)
-        elif op == "Max":
-            value = _largest(a, b)
+        elif op == "Mod":
+            value = remainder(a, b)
+        elif op in ("Max", "Min"):
+            value = _extreme(op, a, b)
         if value is None:
             return None
         result.append(value)
@@ -75,8 +77,10 @@ def _is_equal(a: Dim, b: Dim) -> Dim | None:
     return 0 if len(numbers) == 2 or any(number < 0 for number in numbers) else None
 
 
-def _largest(a: Dim, b: Dim) -> Dim | None:
-    """The larger of two sizes; None where that is not known."""
+def _extreme(op: str, a: Dim, b: Dim) -> Dim | None:
+    """The larger or the smaller of two sizes; None where that is not known."""
     if a == b:
         return a
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else None
+    if not (isinstance(a, int) and isinstance(b, int)):
+        return None
+    return max(a, b) if op == "Max" else min(a, b)

@@ -62,8 +62,8 @@ def vector_of_result(known: KnownSizes, node: onnx.NodeProto, attributes: Mappin
             dims = known.dims(node.input[0])
             rank = None if dims is None else len(dims)
             return (product(first),) if rank == 1 and not attributes.get("noop_with_empty_axes", 0) else None
-        case "Mul" | "Div" | "Add" | "Sub" | "Equal" | "Max":
-            if len(node.input) != 2:
+        case "Mul" | "Div" | "Add" | "Sub" | "Equal" | "Max" | "Min" | "Mod":
+            if len(node.input) != 2 or attributes.get("fmod", 0):
                 return None
             return computed(node.op_type, first, known.vector(node.input[1]))
     return None

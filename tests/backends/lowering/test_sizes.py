@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from nets import Net, run
 from random_graphs import RandomGraph, graphs
 
-from sift_onnx.backends.lowering.dims import product
+from sift_onnx.backends.lowering.dims import added, product
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.model import Model
 
@@ -229,3 +229,41 @@ def test_sizes_of_sums_of_products_and_of_repetitions() -> None:
     assert graph.dims("sum") == ("n", 12, 1)
     assert graph.dims("implicit") == ("n", 12, 1)
     assert graph.dims("tiled") == ("n", "t", product((2, "t")))
+
+
+def test_pads_that_are_turned_around_as_pairs() -> None:
+    """torch's older exporter lists pads from the last axis on, and brings them into ONNX's order as a table."""
+    net, x = dynamic()
+    missing = net.op(
+        "Mod",
+        net.op(
+            "Sub",
+            net.constant(5),
+            net.op("Mod", net.op("Gather", net.op("Shape", x), net.constant(2)), net.constant(5)),
+        ),
+        net.constant(5),
+    )
+    listed = net.op("Concat", net.constant([0]), net.op("Unsqueeze", missing, net.constant([0])), axis=0)
+    listed = net.op("Concat", listed, net.constant([1, 2, 0, 0]), axis=0)
+    pairs = net.op("Reshape", listed, net.constant([-1, 2]))
+    last_first = net.op(
+        "Slice", pairs, *(net.constant([value]) for value in (-1, -(2**63) + 1, 0, -1)), name="last first"
+    )
+    turned = net.op("Transpose", last_first, perm=[1, 0], name="turned")
+    pads = net.op("Cast", net.op("Reshape", turned, net.constant([-1])), to=onnx.TensorProto.INT64, name="pads")
+    net.output(net.op("Pad", x, pads, name="y"), 2, 8, 15)
+    graph = view_of(net)
+    assert graph.vector("pads") == (0, 1, 0, 0, 2, 3)
+    assert graph.vector("turned") is None
+    assert graph.dims("y") == ("n", added(("t", 3)), 15)
+
+
+def test_open_sizes_that_are_moved_through_several_axes() -> None:
+    net, x = dynamic()
+    table = net.op("Reshape", net.op("Concat", net.op("Shape", x), net.constant([7]), axis=0), net.constant([2, 2]))
+    net.op("Reshape", net.op("Transpose", table, perm=[1, 0]), net.constant([-1]), name="turned")
+    net.op("Gather", table, net.constant(1), axis=1, name="column")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.vector("turned") == ("n", 12, "t", 7)
+    assert graph.vector("column") == ("t", 7)
