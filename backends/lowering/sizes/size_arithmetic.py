@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, difference, divided, floored, product, remainder
+from sift_onnx.backends.lowering.dims import (
+    Dim,
+    Dims,
+    added,
+    are_counts,
+    difference,
+    divided,
+    floored,
+    product,
+    remainder,
+    terms,
+)
 
 __all__ = ["broadcast", "computed", "joined"]
 
@@ -70,11 +81,13 @@ def computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) ->
 
 
 def _is_equal(a: Dim, b: Dim) -> Dim | None:
-    """1 or 0; None where that is not known. What only a run knows is no negative number."""
+    """1 or 0; None where that is not known. What only a run knows is no negative number, unless it was negated."""
     if a == b:
         return 1
     numbers = [size for size in (a, b) if isinstance(size, int)]
-    return 0 if len(numbers) == 2 or any(number < 0 for number in numbers) else None
+    if len(numbers) == 2:
+        return 0
+    return 0 if any(number < 0 for number in numbers) and are_counts(terms(a) + terms(b)) else None
 
 
 def _extreme(op: str, a: Dim, b: Dim) -> Dim | None:

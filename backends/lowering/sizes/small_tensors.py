@@ -58,6 +58,8 @@ def vector_of_result(known: KnownSizes, node: onnx.NodeProto, attributes: Mappin
             start, end, *rest = (int(values.reshape(-1)[0]) for values in listed if values is not None)
             step = rest[1] if len(rest) > 1 else 1
             return first[start:end:step] if step > 0 else None
+        case "Neg":
+            return tuple(product((-1, size)) for size in first)
         case "ReduceProd":
             dims = known.dims(node.input[0])
             rank = None if dims is None else len(dims)

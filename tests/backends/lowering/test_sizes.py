@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from nets import Net, run
 from random_graphs import RandomGraph, graphs
 
-from sift_onnx.backends.lowering.dims import added, product
+from sift_onnx.backends.lowering.dims import added, cut, product
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.model import Model
 
@@ -267,3 +267,28 @@ def test_open_sizes_that_are_moved_through_several_axes() -> None:
     graph = view_of(net)
     assert graph.vector("turned") == ("n", 12, "t", 7)
     assert graph.vector("column") == ("t", 7)
+
+
+def test_the_last_positions_of_an_axis_as_many_as_it_has() -> None:
+    net, x = dynamic()
+    back = net.op("Neg", size(net, x, 1), name="back")
+    table = net.op("Slice", net.weight(1, 9, 12), net.constant([0]), size(net, x, 1), net.constant([1]))
+    for name, of in (("whole", x), ("whole table", table)):
+        net.op("Slice", of, back, net.constant([2**63 - 1]), net.constant([1]), name=name)
+    net.op("Slice", x, net.constant([0]), back, net.constant([1]), name="nothing")
+    net.op("Slice", x, net.op("Neg", size(net, x, 0)), net.constant([2**63 - 1]), net.constant([1]), name="some")
+    net.op("Reshape", x, net.op("Concat", back, net.constant([12]), axis=0), name="of a negative size")
+    net.op("Equal", back, net.constant([-1]), name="is minus one")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("whole") == ("n", "t", 12)
+    assert graph.dims("whole table") == (1, ("cut", 9, "t"), 12)
+    for name in ("nothing", "some"):
+        assert str((graph.dims(name) or ())[1]) not in ("t", "0")
+    assert graph.dims("of a negative size") != ("t", 12)
+    assert graph.vector("is minus one") is None
+
+
+def test_the_first_of_several_times_as_many_positions() -> None:
+    assert cut(product([4, "n"]), "n") == "n"
+    assert cut("n", product([4, "n"])) != product([4, "n"])
