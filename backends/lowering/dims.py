@@ -14,6 +14,7 @@ __all__ = [
     "Dim",
     "Dims",
     "added",
+    "are_counts",
     "bound",
     "broadcast",
     "concrete",
@@ -24,6 +25,7 @@ __all__ = [
     "names_in",
     "product",
     "quotient",
+    "remainder",
     "solved",
     "terms",
     "window",
@@ -59,7 +61,7 @@ def _positions(size: Dim, stride: int, room: int) -> Dim:
     windows are one.
     """
     symbols, number = _terms(size)
-    if not _are_counts(symbols):
+    if not are_counts(symbols):
         return ("window", size, stride, room, 0)
     base, room = added(symbols), room + number
     # Less than none of something are none, which a sum does not say.
@@ -76,7 +78,8 @@ def cut(size: Dim, end: Dim) -> Dim:
     """Of an axis of ``size``, the positions before ``end``."""
     if isinstance(size, int) and isinstance(end, int):
         return min(size, end)
-    return size if size == end else ("cut", size, end)
+    times = divided(size, end)
+    return end if isinstance(times, int) and times > 0 else ("cut", size, end)
 
 
 def product(sizes: Iterable[Dim]) -> Dim:
@@ -158,7 +161,15 @@ def floored(total: Dim, part: Dim) -> Dim | None:
         return total // part if total >= 0 else None
     symbols, number = _terms(total)
     # What is taken off a size is a part of it, so nothing is negative.
-    return added([_positions(total, part, 0), -1]) if _are_counts(symbols) and number >= -part else None
+    return added([_positions(total, part, 0), -1]) if are_counts(symbols) and number >= -part else None
+
+
+def remainder(total: Dim, part: Dim) -> int | None:
+    """What is left of ``total`` when ``part`` divides it, with the sign of ``part``; None if that is not known."""
+    if not isinstance(part, int) or part == 0:
+        return None
+    symbols, number = _terms(total)
+    return number % part if all(divided(symbol, part) is not None for symbol in symbols) else None
 
 
 def broadcast(first: Dim, second: Dim) -> Dim:
@@ -241,8 +252,8 @@ def _terms(size: Dim) -> tuple[list[Dim], int]:
     return [size], 0
 
 
-def _are_counts(symbols: Iterable[Dim]) -> bool:
-    """Whether none of them is negative."""
+def are_counts(symbols: Iterable[Dim]) -> bool:
+    """Whether none of them is negative in any run."""
     factors = (symbol[1] for symbol in symbols if isinstance(symbol, tuple) and symbol[0] == "product")
     return all(isinstance(factor, int) and factor >= 0 for factor in factors)
 

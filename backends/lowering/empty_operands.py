@@ -1,6 +1,7 @@
-"""The graph without operands of Concat that have no elements.
+"""The graph without operands of Concat that have no elements, and without a Concat of one operand.
 
 transformers rotates a part of each head and joins it with the rest, which it writes where the part is all of it, too.
+An export without earlier tokens joins their keys, which are none, with the new ones.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ def without_empty_operands(graph: GraphView) -> GraphView:
 
 
 def _kept(graph: GraphView, node: onnx.NodeProto) -> list[str]:
-    """The operands of a Concat that are not empty, where some are; else none."""
+    """The operands of a Concat that are not empty, where some are, or there is one; else none."""
     if not is_standard_op(node, "Concat"):
         return []
     axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
     names = [name for name in node.input if not _is_empty(graph, name, axis)]
-    return names if len(names) < len(node.input) else []
+    return names if len(names) < len(node.input) or len(names) == 1 else []
 
 
 def _is_empty(graph: GraphView, name: str, axis: int) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.inlining import inline_functions
+from sift_onnx.backends.lowering.added_masks import with_added_masks
 from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
@@ -58,6 +59,6 @@ def read_model(model: Model) -> ReadModel:
     check_constant_sizes(declared)
     widened = in_float32(declared)
     graph = with_separate_operators(declared if widened is None else widened)
-    graph = without_cropped_padding(without_empty_operands(graph))
+    graph = with_added_masks(without_cropped_padding(without_empty_operands(graph)))
     graph = channels_first(with_standard_quantization(graph))
     return ReadModel(model, declared, graph, widened is not None)

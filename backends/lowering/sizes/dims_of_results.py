@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, cut, divided, product, solved, window
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, are_counts, cut, divided, product, solved, terms, window
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
 from sift_onnx.operators.einsum_terms import einsum_terms
@@ -39,7 +39,7 @@ def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | 
             sizes.append(before[axis])
         else:
             sizes.append(size)
-    if sizes.count(-1) > 1:
+    if sizes.count(-1) > 1 or not all(are_counts(terms(size)) for size in sizes):
         return None
     rest = divided(product(before), product(size for size in sizes if size != -1))
     if -1 in sizes and rest is None:
@@ -219,36 +219,42 @@ def _dims_of_einsum(known: KnownSizes, node: onnx.NodeProto, equation: str) -> S
 
 
 def _dims_of_padded(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
-    """Of a Pad with constant pads: a size that is not known stays, where nothing is added to it."""
-    pads = known.integers(node.input[1]) if len(node.input) > 1 else None
+    """Of a Pad with known pads."""
+    pads = known.vector(node.input[1]) if len(node.input) > 1 else None
     axes = known.integers(node.input[3]) if len(node.input) > 3 and node.input[3] else range(len(first))
     if pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
     result: list[Dim | None] = list(first)
     for i, axis in enumerate(axes):
-        size, added = first[axis], pads[i] + pads[i + len(axes)]
-        result[axis] = size + added if isinstance(size, int) else None if pads[i] or pads[i + len(axes)] else size
+        result[axis] = added((first[axis], pads[i], pads[i + len(axes)]))
     return result
 
 
 def _dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
-    starts, axes, steps = (
-        known.integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in (1, 3, 4)
-    )
-    ends = known.vector(node.input[2])
+    starts, ends = known.vector(node.input[1]), known.vector(node.input[2])
+    axes, steps = (known.integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in (3, 4))
     if starts is None or ends is None or axes is None or steps is None:
         return None
     result: list[Dim | None] = list(first)
     for i, axis in enumerate(axes or range(len(starts))):
-        size, end = first[axis], ends[i]
+        size, start, end = first[axis], starts[i], ends[i]
         step = steps[i] if steps else 1
-        if isinstance(size, int) and isinstance(end, int):
-            result[axis] = len(range(size)[starts[i] : end : step])
-        elif step == 1 and starts[i] == 0 and not isinstance(end, int):
+        if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+            result[axis] = len(range(size)[start:end:step])
+        elif step != 1 or not _is_first(start, size) or not are_counts(terms(end)):
+            result[axis] = None
+        elif not isinstance(end, int):
             result[axis] = cut(size, end)
-        elif step != 1 or starts[i] != 0 or not isinstance(end, int) or end < _ENDLESS:
+        elif end < _ENDLESS:
             result[axis] = None
     return result
+
+
+def _is_first(start: Dim, size: Dim) -> bool:
+    """Whether a slice from ``start`` on leaves out nothing: as many positions from the end as there are, or more."""
+    # An axis that was cut to a length has at most so many positions.
+    most = size[2] if isinstance(size, tuple) and size[0] == "cut" else size
+    return start == 0 or (not isinstance(size, int) and start in (product((-1, size)), product((-1, most))))
 
 
 def _axes(known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> list[int] | None:

@@ -17,6 +17,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.sizes.dims_of_results import dims_of_parts, dims_of_result
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
+from sift_onnx.backends.lowering.sizes.moved_tensors import moved_tensor
 from sift_onnx.backends.lowering.sizes.small_tensors import number_of_result, vector_of_result
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.shapes.equivalent_ops import equivalent_nodes
@@ -87,5 +88,8 @@ def _follow(known: KnownSizes, node: onnx.NodeProto) -> None:
         return
     name = node.output[0]
     known.know_dims(name, dims_of_result(known, node, attributes))
-    known.know_vector(name, vector_of_result(known, node, attributes))
+    vector = vector_of_result(known, node, attributes)
+    known.know_vector(name, vector)
+    if vector is None:
+        known.know_tensor(name, moved_tensor(known, node, attributes))
     known.know_number(name, number_of_result(known, node))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,28 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound
 from sift_onnx.graphs.constants import array_of
 
-__all__ = ["KnownSizes"]
+__all__ = ["KnownSizes", "SmallTensor"]
 
 # Larger constants are no shapes.
 _MOST_ELEMENTS = 16
+
+
+@dataclass(frozen=True)
+class SmallTensor:
+    """An integer tensor that follows from sizes.
+
+    Attributes:
+        elements: in row-major order.
+        shape: its own sizes.
+    """
+
+    elements: tuple[Dim, ...]
+    shape: tuple[int, ...]
+
+    def integers(self) -> npt.NDArray[np.int64] | None:
+        """The tensor, where all elements are numbers."""
+        numbers = [size for size in self.elements if isinstance(size, int)]
+        return np.array(numbers, np.int64).reshape(self.shape) if len(numbers) == len(self.elements) else None
 
 
 class KnownSizes:
@@ -38,13 +57,14 @@ class KnownSizes:
         self.numbers: dict[str, float] = {}
         self._dims: dict[str, Dims] = {}
         self._vectors: dict[str, tuple[Dim, ...]] = {}
+        self._tables: dict[str, SmallTensor] = {}
         self._inferred_dims = inferred
         self._constants = constants
         self._evaluated = evaluated
 
     def forget(self) -> None:
         """All but what is fixed: sizes that followed from an open name are other ones now."""
-        for known in (self._dims, self._vectors, self.numbers):
+        for known in (self._dims, self._vectors, self._tables, self.numbers):
             known.clear()
 
     def _inferred(self, name: str) -> Dims | None:
@@ -62,6 +82,19 @@ class KnownSizes:
         if values is None or values.ndim > 1 or values.dtype.kind not in "iu":
             return found
         return tuple(int(n) for n in values.reshape(-1))
+
+    def tensor(self, name: str) -> SmallTensor | None:
+        """An integer tensor of any number of axes; None for what is none, or unknown."""
+        if name in self._tables:
+            return self._tables[name]
+        vector = self.vector(name)
+        if vector is not None:
+            dims = self.dims(name)
+            return SmallTensor(vector, (len(vector),) if dims else ()) if dims is not None else None
+        values = self.constant(name)
+        if values is None or values.dtype.kind not in "iu":
+            return None
+        return SmallTensor(tuple(int(n) for n in values.reshape(-1)), values.shape)
 
     def number(self, name: str) -> float | None:
         """The number that a tensor of one element is; None for what is none, or unknown."""
@@ -106,6 +139,16 @@ class KnownSizes:
         """Keep the elements of an integer tensor that a rule found; None is unknown."""
         if vector is not None and len(vector) <= _MOST_ELEMENTS:
             self._vectors[name] = vector
+
+    def know_tensor(self, name: str, tensor: SmallTensor | None) -> None:
+        """Keep an integer tensor that a rule found; None is unknown."""
+        if tensor is None or len(tensor.elements) > _MOST_ELEMENTS:
+            return
+        self.know_dims(name, tensor.shape)
+        if len(tensor.shape) <= 1:
+            self._vectors[name] = tensor.elements
+        else:
+            self._tables[name] = tensor
 
     def know_number(self, name: str, number: float | None) -> None:
         """Keep the number that a tensor of one element is; None is unknown."""

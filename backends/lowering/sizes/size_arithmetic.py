@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, difference, divided, floored, product
+from sift_onnx.backends.lowering.dims import (
+    Dim,
+    Dims,
+    added,
+    are_counts,
+    difference,
+    divided,
+    floored,
+    product,
+    remainder,
+    terms,
+)
 
 __all__ = ["broadcast", "computed", "joined"]
 
@@ -59,8 +70,10 @@ def computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) ->
             value = added((a, b))
         elif op == "Sub":
             value = difference(a, b)
-        elif op == "Max":
-            value = _largest(a, b)
+        elif op == "Mod":
+            value = remainder(a, b)
+        elif op in ("Max", "Min"):
+            value = _extreme(op, a, b)
         if value is None:
             return None
         result.append(value)
@@ -68,15 +81,19 @@ def computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) ->
 
 
 def _is_equal(a: Dim, b: Dim) -> Dim | None:
-    """1 or 0; None where that is not known. What only a run knows is no negative number."""
+    """1 or 0; None where that is not known. What only a run knows is no negative number, unless it was negated."""
     if a == b:
         return 1
     numbers = [size for size in (a, b) if isinstance(size, int)]
-    return 0 if len(numbers) == 2 or any(number < 0 for number in numbers) else None
+    if len(numbers) == 2:
+        return 0
+    return 0 if any(number < 0 for number in numbers) and are_counts(terms(a) + terms(b)) else None
 
 
-def _largest(a: Dim, b: Dim) -> Dim | None:
-    """The larger of two sizes; None where that is not known."""
+def _extreme(op: str, a: Dim, b: Dim) -> Dim | None:
+    """The larger or the smaller of two sizes; None where that is not known."""
     if a == b:
         return a
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else None
+    if not (isinstance(a, int) and isinstance(b, int)):
+        return None
+    return max(a, b) if op == "Max" else min(a, b)

@@ -58,12 +58,14 @@ def vector_of_result(known: KnownSizes, node: onnx.NodeProto, attributes: Mappin
             start, end, *rest = (int(values.reshape(-1)[0]) for values in listed if values is not None)
             step = rest[1] if len(rest) > 1 else 1
             return first[start:end:step] if step > 0 else None
+        case "Neg":
+            return tuple(product((-1, size)) for size in first)
         case "ReduceProd":
             dims = known.dims(node.input[0])
             rank = None if dims is None else len(dims)
             return (product(first),) if rank == 1 and not attributes.get("noop_with_empty_axes", 0) else None
-        case "Mul" | "Div" | "Add" | "Sub" | "Equal" | "Max":
-            if len(node.input) != 2:
+        case "Mul" | "Div" | "Add" | "Sub" | "Equal" | "Max" | "Min" | "Mod":
+            if len(node.input) != 2 or attributes.get("fmod", 0):
                 return None
             return computed(node.op_type, first, known.vector(node.input[1]))
     return None

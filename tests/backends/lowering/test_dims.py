@@ -13,6 +13,7 @@ from sift_onnx.backends.lowering.dims import (
     names_in,
     product,
     quotient,
+    remainder,
     solved,
     window,
 )
@@ -55,6 +56,14 @@ def test_windows_of_windows_are_what_exporters_write_for_both():
     assert floored(product([-1, "h"]), 4) is None
     assert floored(7, 2) == 3
     assert floored(-7, 2) is None
+
+
+@given(st.integers(-3, 3), st.integers(-9, 9), st.integers(-5, 5), st.integers(0, 30))
+def test_what_a_division_leaves_is_known_of_multiples(factor, number, part, size):
+    found = remainder(added([product([factor, "n"]), number]), part)
+    assert (found is None) == (part == 0 or factor % part != 0)
+    assert found is None or found == (factor * size + number) % part
+    assert remainder("n", "n") is None
 
 
 @given(st.lists(CHANGES, max_size=4), st.integers(0, 60))

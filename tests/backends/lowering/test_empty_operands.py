@@ -64,3 +64,10 @@ def test_along_another_axis_an_empty_value_is_not_dropped() -> None:
     rest = cut(net, x, 8, 9)
     net.output(net.op("Concat", rest, rest, axis=1), 2, 6, 0)
     assert rewritten(net) == ["Slice", "Concat"]
+
+
+def test_one_operand_is_not_joined() -> None:
+    net = Net(17)
+    x = net.input("x", 2, 3, 8)
+    net.output(net.op("Neg", net.op("Concat", x, axis=1)), 2, 3, 8)
+    assert rewritten(net) == ["Identity", "Neg"]

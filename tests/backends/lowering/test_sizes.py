@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from nets import Net, run
 from random_graphs import RandomGraph, graphs
 
-from sift_onnx.backends.lowering.dims import product
+from sift_onnx.backends.lowering.dims import added, cut, product
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.model import Model
 
@@ -229,3 +229,66 @@ def test_sizes_of_sums_of_products_and_of_repetitions() -> None:
     assert graph.dims("sum") == ("n", 12, 1)
     assert graph.dims("implicit") == ("n", 12, 1)
     assert graph.dims("tiled") == ("n", "t", product((2, "t")))
+
+
+def test_pads_that_are_turned_around_as_pairs() -> None:
+    """torch's older exporter lists pads from the last axis on, and brings them into ONNX's order as a table."""
+    net, x = dynamic()
+    missing = net.op(
+        "Mod",
+        net.op(
+            "Sub",
+            net.constant(5),
+            net.op("Mod", net.op("Gather", net.op("Shape", x), net.constant(2)), net.constant(5)),
+        ),
+        net.constant(5),
+    )
+    listed = net.op("Concat", net.constant([0]), net.op("Unsqueeze", missing, net.constant([0])), axis=0)
+    listed = net.op("Concat", listed, net.constant([1, 2, 0, 0]), axis=0)
+    pairs = net.op("Reshape", listed, net.constant([-1, 2]))
+    last_first = net.op(
+        "Slice", pairs, *(net.constant([value]) for value in (-1, -(2**63) + 1, 0, -1)), name="last first"
+    )
+    turned = net.op("Transpose", last_first, perm=[1, 0], name="turned")
+    pads = net.op("Cast", net.op("Reshape", turned, net.constant([-1])), to=onnx.TensorProto.INT64, name="pads")
+    net.output(net.op("Pad", x, pads, name="y"), 2, 8, 15)
+    graph = view_of(net)
+    assert graph.vector("pads") == (0, 1, 0, 0, 2, 3)
+    assert graph.vector("turned") is None
+    assert graph.dims("y") == ("n", added(("t", 3)), 15)
+
+
+def test_open_sizes_that_are_moved_through_several_axes() -> None:
+    net, x = dynamic()
+    table = net.op("Reshape", net.op("Concat", net.op("Shape", x), net.constant([7]), axis=0), net.constant([2, 2]))
+    net.op("Reshape", net.op("Transpose", table, perm=[1, 0]), net.constant([-1]), name="turned")
+    net.op("Gather", table, net.constant(1), axis=1, name="column")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.vector("turned") == ("n", 12, "t", 7)
+    assert graph.vector("column") == ("t", 7)
+
+
+def test_the_last_positions_of_an_axis_as_many_as_it_has() -> None:
+    net, x = dynamic()
+    back = net.op("Neg", size(net, x, 1), name="back")
+    table = net.op("Slice", net.weight(1, 9, 12), net.constant([0]), size(net, x, 1), net.constant([1]))
+    for name, of in (("whole", x), ("whole table", table)):
+        net.op("Slice", of, back, net.constant([2**63 - 1]), net.constant([1]), name=name)
+    net.op("Slice", x, net.constant([0]), back, net.constant([1]), name="nothing")
+    net.op("Slice", x, net.op("Neg", size(net, x, 0)), net.constant([2**63 - 1]), net.constant([1]), name="some")
+    net.op("Reshape", x, net.op("Concat", back, net.constant([12]), axis=0), name="of a negative size")
+    net.op("Equal", back, net.constant([-1]), name="is minus one")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("whole") == ("n", "t", 12)
+    assert graph.dims("whole table") == (1, ("cut", 9, "t"), 12)
+    for name in ("nothing", "some"):
+        assert str((graph.dims(name) or ())[1]) not in ("t", "0")
+    assert graph.dims("of a negative size") != ("t", 12)
+    assert graph.vector("is minus one") is None
+
+
+def test_the_first_of_several_times_as_many_positions() -> None:
+    assert cut(product([4, "n"]), "n") == "n"
+    assert cut("n", product([4, "n"])) != product([4, "n"])
