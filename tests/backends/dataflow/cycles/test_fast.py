@@ -9,9 +9,9 @@ from dataflow_cases import grid, machines, masks, product
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sift_onnx.backends.dataflow.cycles.fast import axpy_cycles, simulate_product
+from sift_onnx.backends.dataflow.cycles.fast import RowCosts, axpy_cycles, simulate_product, window_limits
 from sift_onnx.backends.dataflow.cycles.mapping import map_product
-from sift_onnx.backends.dataflow.workloads.pattern import FullPattern
+from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, ShardCounts
 from sift_onnx.errors import UnsupportedError
 
 tokens_of = st.integers(1, 40)
@@ -80,6 +80,15 @@ def test_less_bandwidth_never_takes_less(mask, tokens, machine, what):
 def test_a_window_twice_as_wide_never_takes_more(mask, tokens, machine, window):
     narrow, wide = (replace(machine, window_rows=w) for w in (window, 2 * window))
     assert cycles(mask, tokens, wide) <= cycles(mask, tokens, narrow)
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 61), st.integers(0, 99))
+def test_windows_are_sums_of_their_rows(rows, shards, window, seed):
+    counts = np.random.default_rng(seed).integers(0, 2**31, (rows, shards), dtype=np.int32)
+    free = RowCosts(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, sram_limited=False)
+    limits = window_limits(ShardCounts(counts), free, window, 1.0)
+    pieces = [counts[at : at + window].astype(object) for at in range(0, rows, window)]
+    assert limits == {"compute": sum(max(sum(piece)) for piece in pieces), "reduce": 0, "stream": 0, "sram": 0}
 
 
 @given(st.integers(1, 20), st.integers(1, 20), tokens_of, machines())
