@@ -185,9 +185,9 @@ class RegionProgram:
         """Run slab after slab of the stage's inputs and outputs."""
         slabs = prepared.slabs
         if prepared.at_once and times is None:
-            together = slabs[prepared.at_once]
-            arrays_of = [stage.ranges(slab, whole) for slab, _ in together]
-            together[0][1].sequence.run_each(self.pool, self._workspace, arrays_of)
+            alone = slabs[prepared.at_once]
+            arrays_of = [stage.ranges(slab, whole) for slab, _ in alone]
+            alone[0][1].sequence.run_each(self.pool, self._workspace, arrays_of)
             slabs = (*slabs[: prepared.at_once.start], *slabs[prepared.at_once.stop :])
         begin = 0.0
         if times is not None:
