@@ -128,7 +128,7 @@ class RegionSchedules:
             only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,
-            apart=self._moves_channels or region.turns_volumes or region.single,
+            apart=self._moves_channels or region.turns_volumes,
         )
         at_once = self._at_once(cuts)
         for number, slab in enumerate(cuts):

@@ -56,7 +56,7 @@ def cut(
         bytes_per_group: what 16 of them take while the largest operator runs.
         only_rows: they are rows of matrices. All full groups are then one slab, since a slab reads the weights once,
             and these are larger than the rows.
-        single: pixels are in the lanes for any number of images.
+        single: each slab is one image, with pixels in the lanes, whatever their number.
         whole: rows depend on each other and stay together.
         apart: a slab is one image, or one group of images in lanes. Its channels are contiguous then, and need not be
             copied to be concatenated or cut.
@@ -64,8 +64,7 @@ def cut(
     if whole:
         return (Slab(0, count, count, layout_of_rows(count)),)
     if single:
-        size = 1 if apart else max(1, _SLAB_BYTES * LANES // max(bytes_per_group, 1))
-        return tuple(Slab(first, min(size, count - first), count, "planes") for first in range(0, count, size))
+        return tuple(Slab(first, 1, count, "planes") for first in range(count))
     full, rest = divmod(count, LANES)
     if rest >= LANES_PAY:
         full, rest = full + 1, 0

@@ -51,7 +51,7 @@ class Bytes:
 def test_what_is_large_follows_from_the_element_type(monkeypatch, dtype, count):
     monkeypatch.setattr(stages, "_LARGE_BYTES", 16 * 8 * 64 * 64)
     step = Step(Elementwise("first"), ("x",), "y", "image", "image", (0,), dtype=dtype)
-    assert stages.count_of_large([step], {"x": ("n", 8, 64, 64)}) == count
+    assert stages.count_of_large([step], {"x": ("n", 8, 50, 50)}) == count
 
 
 def test_classes_of_large_pixels_are_found_image_by_image(monkeypatch):
