@@ -112,9 +112,12 @@ class Factorized(LayerwisePass):
         matrix = layer.matrix()
         u, v = low_rank_factors(matrix, sizes.rank, layer.groups)
         rng = generator(builder.seed, layer.name, "spare features")
+        squares = u**2
         for row in np.flatnonzero(~u.any(axis=1)):
             # A feature beyond the rank of the weight: V does not read it yet, but its gradient does.
-            u[row, rng.integers(layer.features_in)] = np.sqrt(np.mean(u**2) or 1.0)
+            column = rng.integers(layer.features_in)
+            u[row, column] = np.sqrt(np.mean(squares) or 1.0)
+            squares[row, column] = u[row, column] ** 2
         dense_u = np.ascontiguousarray(layer.from_matrix(u, layer.shape_for(sizes.rank)))
         dense_v = np.ascontiguousarray(layer.from_matrix(v, layer.projection_shape(sizes.rank)))
         # The largest weight of each row of U: a feature that nothing enters or leaves would have no gradient.

@@ -13,13 +13,15 @@ import pytest
 from sift_onnx.model import Model
 from sift_onnx.passes import InferenceMode, UnshareInitializers, Wide
 
-VARIANTS = [
-    f"{exporter}-{norm}-{batch}"
-    for exporter in ("torchscript", "dynamo")
-    for norm in ("folded", "kept")
-    for batch in ("static", "dynamic")
+# Each pair of a network, an exporter, BatchNormalization folded or kept, and a batch that is static or dynamic.
+CASES = [
+    ("resnet18", "torchscript-folded-static"),
+    ("resnet18", "dynamo-kept-dynamic"),
+    ("resnet34", "torchscript-kept-static"),
+    ("resnet34", "dynamo-folded-dynamic"),
+    ("resnet50", "torchscript-folded-dynamic"),
+    ("resnet50", "dynamo-kept-static"),
 ]
-NETWORKS = ("resnet18", "resnet34", "resnet50")
 Export = Callable[..., onnx.ModelProto]
 pytestmark = pytest.mark.slow
 SPARSITIES = ("0.5", "0.75", "0.9", "0.95")
@@ -36,8 +38,7 @@ def run(proto: onnx.ModelProto, feed: np.ndarray, extra: list[str] | None = None
     return dict(zip(names, session.run(names, {session.get_inputs()[0].name: feed}), strict=True))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("network", "variant"), CASES)
 def test_every_budget_is_exact_at_full_size(exported: Export, network: str, variant: str) -> None:
     separate = UnshareInitializers()(Model.load(exported(network, variant))).model
     for sparsity in SPARSITIES:
@@ -61,8 +62,7 @@ def test_every_budget_is_exact_at_full_size(exported: Export, network: str, vari
             assert layerwise.nnz[name] == math.prod(layerwise.analysis.system.original(a.size) for a in layer.axes)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("network", "variant"), CASES)
 def test_the_result_is_valid_and_runs_at_the_inputs_of_the_original(
     exported: Export, network: str, variant: str
 ) -> None:
