@@ -12,6 +12,7 @@ from msgspec import inspect
 from sift_onnx.errors import UsageError
 from sift_onnx.records.record import Record
 from sift_onnx.settings.faults import fault_of
+from sift_onnx.settings.typed import typed
 
 __all__ = ["is_document_of", "read_record"]
 
@@ -49,7 +50,7 @@ def read_record(data: dict[str, Any], kind: type[AnyRecord], what: str) -> AnyRe
         UsageError: something is missing, or is of the wrong kind.
     """
     try:
-        return msgspec.convert(data, kind)
+        return typed(data, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"{what} {_reworded(error, data, kind)}") from None
 
@@ -91,7 +92,7 @@ def _wrong_key(mapping: dict[str, Any], data: dict[str, Any], kind: type[Record]
         mapping.clear()
         mapping[key] = entry
         try:
-            msgspec.convert(data, kind)
+            typed(data, kind)
         except msgspec.ValidationError as error:
             if str(error) == message:
                 return key

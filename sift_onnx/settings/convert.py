@@ -14,6 +14,7 @@ import numpy as np
 
 from sift_onnx.errors import UsageError
 from sift_onnx.settings.faults import fault_of
+from sift_onnx.settings.typed import typed
 
 __all__ = ["convert", "expected", "suggestion"]
 
@@ -53,11 +54,11 @@ def convert(value: Any, annotation: Any, *, where: str, ask: str = "write", igno
     *others, last = _alternatives(annotation)
     for alternative in others:
         try:
-            return msgspec.convert(ready, alternative)
+            return typed(ready, alternative)
         except msgspec.ValidationError:
             continue
     try:
-        return msgspec.convert(ready, last)
+        return typed(ready, last)
     except msgspec.ValidationError as error:
         raise _reworded(error, ready, annotation, where, ask) from error
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from sift_onnx.settings.typed import typed
+
 __all__ = ["TABLE", "Entry", "Grid", "Rates", "Table", "rates_of", "read_table"]
 
 TABLE = Path(__file__).with_name("measured_rates.json")
@@ -143,7 +145,7 @@ def rates_of(isa: str, threads: int, processor_isa: str) -> Rates:
 @cache
 def read_table() -> Table:
     """The file, read once."""
-    return msgspec.json.decode(TABLE.read_bytes(), type=Table)
+    return typed(msgspec.json.decode(TABLE.read_bytes()), Table)
 
 
 def _nearest(entries: Sequence[Entry], isa: str, threads: int) -> Entry:

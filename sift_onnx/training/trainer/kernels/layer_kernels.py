@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import torch
 
 from sift_onnx.errors import UsageError, listing
 from sift_onnx.records.train import KernelChange, Kernels, LayerKernels
+from sift_onnx.settings.typed import typed
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse import SparsityAlgorithm
 from sift_onnx.training.sparse.parameters.compact import compact_weights
@@ -94,7 +94,7 @@ def choose_kernels(
         layers = [LayerKernels(name=name, kernels="dense", reason=reason) for name in masked]
         return Kernels(setting=setting, layers=tuple(layers))
     if saved is not None and saved["setting"] == setting:
-        kept = msgspec.convert(saved, Kernels)
+        kept = typed(saved, Kernels)
         _replace(module, optimizer, {layer.name: layer.kernels for layer in kept.layers}, batch_size, rows)
         return kept
     layers = ranks.of_leader(_replace(module, optimizer, setting, batch_size, rows) if ranks.leads else None)

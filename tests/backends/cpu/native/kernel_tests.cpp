@@ -1,5 +1,5 @@
 // The kernels and the thread pool without Python, to be built with a sanitizer: random convolutions, products and
-// windows in every instruction set of the machine, or with the argument "widest" in the first of them alone.
+// windows in every instruction set of the machine.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -7,14 +7,13 @@
 #include "base/isa.h"
 #include "suites.h"
 
-int main(int count, char** arguments) {
+int main() {
   using namespace sift::cpu;
   test_memory();
   test_threads();
   test_generated_code();
   ThreadPool pool(3);
-  std::vector<std::string> isas = sift::isa::isas_of(sift::isa::cpu_features());
-  if (count == 2 && std::string(arguments[1]) == "widest") isas.resize(1);
+  const std::vector<std::string> isas = sift::isa::isas_of(sift::isa::cpu_features());
   std::printf("instruction sets:");
   for (const std::string& isa : isas) std::printf(" %s", isa.c_str());
   std::printf("\n");
