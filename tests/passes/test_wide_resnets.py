@@ -13,10 +13,14 @@ import pytest
 from sift_onnx.model import Model
 from sift_onnx.passes import InferenceMode, UnshareInitializers, Wide
 
-# Each pair of a network, an exporter, BatchNormalization folded or kept, and a batch that is static or dynamic.
+# All exports of the smallest network; of the larger ones each exporter and batch, with normalization folded and kept.
 CASES = [
-    ("resnet18", "torchscript-folded-static"),
-    ("resnet18", "dynamo-kept-dynamic"),
+    *(
+        ("resnet18", f"{exporter}-{norm}-{batch}")
+        for exporter in ("torchscript", "dynamo")
+        for norm in ("folded", "kept")
+        for batch in ("static", "dynamic")
+    ),
     ("resnet34", "torchscript-kept-static"),
     ("resnet34", "dynamo-folded-dynamic"),
     ("resnet50", "torchscript-folded-dynamic"),
