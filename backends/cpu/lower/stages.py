@@ -39,8 +39,9 @@ _LEAST_PIXELS = 28 * LANES
 # From this many pixels on, the last vector of a single image is filled well enough. Measured with two threads and eight
 # images at 80 %, layers of 169 pixels one by one as well: SqueezeNet takes 0.89 of the time instead of 0.98.
 _WIDE_PIXELS = 128
-# Up to so many multiply-adds per value that layers make, single images take less time, since the values of a batch do
-# not fit in the caches: ResNet-50 at 80 % has 75 and takes 0.85. VGG-11 has 200 and takes 1.03 to 1.10.
+# Layers with at most this many multiply-adds per value of their results wait for memory: the values of a batch do not
+# fit in the caches, those of an image do. ResNet-50 at 80 % has 75, and takes 0.85 of the time with single images.
+# VGG-11 has 200, and takes 1.03 to 1.10.
 _MOST_PER_VALUE = 160
 
 
@@ -95,7 +96,7 @@ def _steps_on_images(steps: Sequence[Step], known: dict[str, Dims]) -> Iterator[
 
 
 def _are_light(steps: Sequence[Step], known: Mapping[str, Dims]) -> bool:
-    """Whether the layers among these have few multiply-adds of active weights per value that they make."""
+    """Whether the layers among these have few multiply-adds of active weights per value of their results."""
     work, values = 0.0, 0
     for step in steps:
         if isinstance(step.spec, (Conv, Depthwise)):

@@ -252,7 +252,7 @@ def _dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequ
 
 def _is_first(start: Dim, size: Dim) -> bool:
     """Whether a slice from ``start`` on leaves out nothing: as many positions from the end as there are, or more."""
-    # An axis that was cut to a length has at most so many positions.
+    # An axis that was cut to a length is no longer than that.
     most = size[2] if isinstance(size, tuple) and size[0] == "cut" else size
     return start == 0 or (not isinstance(size, int) and start in (product((-1, size)), product((-1, most))))
 

@@ -246,12 +246,12 @@ def test_large_images_run_one_by_one_and_small_ones_in_lanes(monkeypatch):
     assert (early.names, late.names) == (("large", "strided"), part.region.names[2:])
 
 
-def few_images(filters: int = 8) -> SparseNet:
+def few_images() -> SparseNet:
     """Two layers of 144 pixels and two of 36, with a residual sum across."""
     net = SparseNet()
-    x = net.conv(net.input("x", 1, 3, 12, 12, declared=["n", 3, 12, 12]), 3, filters, 3, name="wide")
-    x = net.op("Relu", net.conv(net.op("Relu", x), filters, filters, 3, name="last wide"))
-    y = net.conv(x, filters, 16, 3, strides=[2, 2], name="narrow")
+    x = net.conv(net.input("x", 1, 3, 12, 12, declared=["n", 3, 12, 12]), 3, 8, 3, name="wide")
+    x = net.op("Relu", net.conv(net.op("Relu", x), 8, 8, 3, name="last wide"))
+    y = net.conv(x, 8, 16, 3, strides=[2, 2], name="narrow")
     y = net.op("Add", net.conv(y, 16, 16, 1, name="last"), y)
     net.output(net.op("Add", net.op("GlobalAveragePool", x), x, name="sum"))
     net.output(y)
@@ -279,7 +279,7 @@ def test_a_few_images_run_one_by_one_where_they_have_many_pixels(threads):
 
 
 @pytest.mark.usefixtures("every_region_pays")
-def test_a_few_images_stay_together_in_layers_of_much_work_or_of_bytes(monkeypatch):
+def test_a_few_images_stay_together_in_layers_of_much_work(monkeypatch):
     (part,) = CpuProgram(few_images().model(), CompileOptions(deterministic=True)).parts
     assert len(part.region.stages_of_few) == 2
     monkeypatch.setattr(stages, "_MOST_PER_VALUE", 8)

@@ -50,8 +50,23 @@ class Bytes:
 @pytest.mark.parametrize(("dtype", "count"), [(DType.FLOAT32, 1), (Bytes, 0)])
 def test_what_is_large_follows_from_the_element_type(monkeypatch, dtype, count):
     monkeypatch.setattr(stages, "_LARGE_BYTES", 16 * 8 * 64 * 64)
+    monkeypatch.setattr(stages, "_LARGE_OF_LIGHT", 1.0)
     step = Step(Elementwise("first"), ("x",), "y", "image", "image", (0,), dtype=dtype)
-    assert stages.count_of_large([step], {"x": ("n", 8, 50, 50)}) == count
+    assert stages.count_of_large([step], {"x": ("n", 8, 64, 64)}) == count
+
+
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize(("share", "most", "layouts"), [(0.5, 100, {"planes", "images16"}), (0.5, 1, {"images16"})])
+def test_less_is_large_between_layers_of_little_work(monkeypatch, share, most, layouts):
+    """The first tensor has three quarters of the bytes that are too many between any layers."""
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(stages, "_LARGE_BYTES", 16 * 8 * 24 * 24 * 4 * 4 // 3)
+    monkeypatch.setattr(stages, "_LARGE_OF_LIGHT", share)
+    monkeypatch.setattr(stages, "_MOST_PER_VALUE", most)
+    program = get_backend("cpu").compile(pooled_net(rng), CompileOptions(2))
+    nodes = program.profile({"x": rng.standard_normal((16, 8, 24, 24), np.float32)}).nodes
+    kernels = [node.kernel for node in nodes if node.op == "Conv"]
+    assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
 
 
 def test_classes_of_large_pixels_are_found_image_by_image(monkeypatch):
