@@ -165,12 +165,9 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
   const std::int64_t groups = options_.geometry.groups;
   const TileCounts counts = count_tiles(tile, t.units, t.out_h, t.out_w);
   const std::int64_t tiles = counts.all() * groups;
-  // The weights stream through what the sums leave of the second-level cache. Dense ones of a matrix product are many,
-  // and come from memory: those of few rows stay in a cache until the next tile needs them.
-  const bool weights_first = counts.y * counts.x == 1 && form_ == WeightForm::dense;
-  const std::int64_t for_sums = weights_first ? level2_cache_bytes() / 8 : level2_cache_bytes() / 4 * 3;
-  const std::vector<std::int64_t> chunks = balance_rows(packing->band_costs, rows, packing->band_rows,
-                                                        tile.blocks() * tile.lanes(), tiles, pool.threads(), for_sums);
+  const bool weights_first = problem.tiling.takes_weights_first(tile);
+  const std::vector<std::int64_t> chunks =
+      balance_rows(packing->band_costs, rows, packing->band_rows, plan->tiling.row_chunks);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
   const bool non_temporal = stores_non_temporally(element_count(out_shape, t.layout), out, residual) &&

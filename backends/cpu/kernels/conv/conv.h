@@ -110,7 +110,7 @@ class Conv final : public Op {
   bool is_gathered() const;
   std::vector<float> padded_bias(std::span<const float> bias) const;
   Shape output_of(const Shape& shape, const OutputGrid* grid) const;
-  Problem problem_of(const Shape& shape, const OutputGrid* grid, bool may_generate) const;
+  Problem problem_of(const Shape& shape, int threads, const OutputGrid* grid, bool may_generate) const;
   // With a pool, weights are packed on its threads.
   std::shared_ptr<const Plan> plan_for(const Shape& shape, int threads, const OutputGrid* grid,
                                        ThreadPool* pool = nullptr) const;

@@ -25,7 +25,7 @@ bool Conv::is_gathered() const {
   return options_.layout == Layout::nchw && plain.is_pointwise() && !g.is_pointwise();
 }
 
-Conv::Problem Conv::problem_of(const Shape& shape, const OutputGrid* grid, bool may_generate) const {
+Conv::Problem Conv::problem_of(const Shape& shape, int threads, const OutputGrid* grid, bool may_generate) const {
   const Shape out = output_of(shape, grid);
   const ConvGeometry& g = options_.geometry;
   // In NCHW, the pixels that a strided 1x1 convolution reads are gathered first, so that no lane is idle at ends of
@@ -59,6 +59,7 @@ Conv::Problem Conv::problem_of(const Shape& shape, const OutputGrid* grid, bool 
                     .rows = out.c / g.groups,
                     .density = density_,
                     .microarchitecture = options_.microarchitecture,
+                    .threads = threads,
                     .may_list = !options_.form.has_value()};
   if (may_generate && problem.tiling.suits_code()) problem.tiling.form = WeightForm::code;
   return problem;
@@ -111,7 +112,7 @@ void Conv::drop_packings() const {
 
 std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int threads, const OutputGrid* grid,
                                                   bool may_generate, ThreadPool* pool) const {
-  const Problem problem = problem_of(shape, grid, may_generate);
+  const Problem problem = problem_of(shape, threads, grid, may_generate);
   const Tiling tiling = choose_tiling(problem.tiling, kernels_);
   const std::int64_t band = band_rows(problem.tiling.rows, tiling.form, threads);
   PanelShape panel(problem.tiling.geometry, tiling.tile);

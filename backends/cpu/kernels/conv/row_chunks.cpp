@@ -33,20 +33,8 @@ std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& grou
 }
 
 std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows, std::int64_t band_rows,
-                                       std::int64_t row_floats, std::int64_t tiles, int threads,
-                                       std::int64_t cache_bytes) {
+                                       std::int64_t count) {
   const auto bands = static_cast<std::int64_t>(band_costs.size());
-  const std::int64_t band_bytes = band_rows * row_floats * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t most_bands = std::max<std::int64_t>(cache_bytes / band_bytes, 1);
-  std::int64_t count = (bands + most_bands - 1) / most_bands;
-  constexpr std::int64_t kLeastRows = 16;
-  const auto idle = [&](std::int64_t chunks) {
-    const std::int64_t tasks = tiles * chunks;
-    const std::int64_t rounds = (tasks + threads - 1) / threads;
-    return 1.0 - static_cast<double>(tasks) / static_cast<double>(rounds * threads);
-  };
-  while (idle(count) > 0.08 && bands * band_rows / (count + 1) >= kLeastRows && count < bands) ++count;
-
   double total = 0;
   for (const double cost : band_costs) total += cost;
   std::vector<std::int64_t> bounds{0};

@@ -12,10 +12,8 @@ namespace sift::cpu {
 std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows,
                                std::int64_t band_rows);
 
-// Bounds of chunks of rows, which are whole bands and cost about the same. There are as few chunks as keep the sums of
-// each within `cache_bytes` and the threads evenly loaded, because each chunk fills the panels again.
+// Bounds of about `count` chunks of rows, which are whole bands and cost about the same.
 std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows, std::int64_t band_rows,
-                                       std::int64_t row_floats, std::int64_t tiles, int threads,
-                                       std::int64_t cache_bytes);
+                                       std::int64_t count);
 
 }  // namespace sift::cpu

@@ -10,6 +10,7 @@
 #include "base/cache.h"
 #include "conv/tile_positions.h"
 #include "jit/generated_rows.h"
+#include "weights/packed_weights.h"
 
 namespace sift::cpu {
 namespace {
@@ -99,9 +100,14 @@ double rows_of_group(const TilingProblem& problem) {
   return static_cast<double>(problem.rows) / static_cast<double>(ceil_div(problem.rows, kCodeRows));
 }
 
-// Estimated cycles for the whole layer on one core; `live` as of group_cycles.
-double estimate(const TilingProblem& problem, const TileShape& tile, const PanelSize& panel,
-                std::int64_t slice_channels, WeightForm form, int vec_bytes, double live) {
+// What a tile takes, in cycles.
+struct TileCycles {
+  double multiplying;
+  double packing;
+};
+
+TileCycles estimate_tile(const TilingProblem& problem, const TileShape& tile, const PanelSize& panel,
+                         std::int64_t slice_channels, WeightForm form, int vec_bytes, double live) {
   const Costs costs = costs_of(problem.microarchitecture);
   const double share = tile.is_narrow() ? narrow_share(problem, vec_bytes) : 1.0;
   const double blocks = share * static_cast<double>(tile.blocks());
@@ -123,9 +129,47 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
   const double multiplying = form == WeightForm::code
                                  ? rows / of_group * group_cycles(problem, panel, blocks, channels, of_group, live)
                                  : rows * per_row;
-  const double per_tile = slices * (multiplying + packing_cycles(problem, tile, panel, channels));
-  const auto tiles = static_cast<double>(count_tiles(tile, problem.units, problem.output_h, problem.output_w).all());
-  return tiles * per_tile;
+  return {slices * multiplying, slices * packing_cycles(problem, tile, panel, channels)};
+}
+
+// How rows are divided among threads, and what the layer takes then.
+struct Division {
+  std::int64_t row_chunks;
+  double cycles;
+};
+
+// The best number of row chunks. Each chunk of a tile is a task and fills the panel again, so there are as few as keep
+// its sums in a cache, unless more leave threads idle for less time.
+Division divide(const TilingProblem& problem, const TileShape& tile, WeightForm form, const TileCycles& cycles) {
+  constexpr std::int64_t kLeastRows = 16;
+  constexpr double kTask = 1000.0;
+  // The weights stream through what the sums leave of the second-level cache. Dense ones of a matrix product are many,
+  // and come from memory: those of few rows stay in a cache until the next tile needs them.
+  const std::int64_t for_sums =
+      problem.takes_weights_first(tile) ? level2_cache_bytes() / 8 : level2_cache_bytes() / 4 * 3;
+  const std::int64_t band = band_rows(problem.rows, form, problem.threads);
+  const std::int64_t bands = ceil_div(padded_rows(problem.rows), band);
+  const std::int64_t band_bytes = band * tile.blocks() * tile.lanes() * std::int64_t{sizeof(float)};
+  const std::int64_t least = ceil_div(bands, std::max<std::int64_t>(for_sums / band_bytes, 1));
+  const std::int64_t most = std::max(least, std::min(bands, bands * band / kLeastRows));
+  const std::int64_t tiles =
+      count_tiles(tile, problem.units, problem.output_h, problem.output_w).all() * problem.geometry.groups;
+  const std::int64_t threads = problem.threads;
+  // Other cores have written most of what is copied.
+  const double packing = cycles.packing * (2.0 - 1.0 / static_cast<double>(threads));
+  const auto cycles_of = [&](std::int64_t chunks) {
+    const double share = static_cast<double>(ceil_div(bands, chunks)) / static_cast<double>(bands);
+    return static_cast<double>(ceil_div(tiles * chunks, threads)) * (cycles.multiplying * share + packing + kTask);
+  };
+  Division best{least, cycles_of(least)};
+  if (threads == 1) return best;
+  constexpr std::int64_t kMoreRounds = 3;
+  const std::int64_t rounds = ceil_div(tiles * least, threads);
+  for (std::int64_t more = 0; more <= kMoreRounds; ++more) {
+    const std::int64_t chunks = std::clamp((rounds + more) * threads / tiles, least, most);
+    if (const double found = cycles_of(chunks); found < best.cycles) best = {chunks, found};
+  }
+  return best;
 }
 
 struct RowsChoice {
@@ -217,6 +261,11 @@ bool TilingProblem::reads_in_place() const {
   return form == WeightForm::code && layout == Layout::nchw_n16 && geometry.is_pointwise() && output_h * output_w == 1;
 }
 
+bool TilingProblem::takes_weights_first(const TileShape& tile) const {
+  const TileCounts counts = count_tiles(tile, units, output_h, output_w);
+  return counts.y * counts.x == 1 && form == WeightForm::dense;
+}
+
 bool panel_fits(const ConvGeometry& geometry, Layout layout, DType dtype) {
   const auto any_fits = [&](const auto& lane_shapes) {
     return std::ranges::any_of(lane_shapes, [&](const auto& lanes) {
@@ -250,10 +299,12 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     for (const std::int64_t panel_bytes : panel_limits(problem, tile)) {
       const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / bytes_to_fit, 1, problem.channels);
       const std::int64_t slice_channels = even_slice(problem.channels, most, unit);
-      const double cycles = estimate(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes, live);
-      if (cycles < least) {
-        least = cycles;
-        best = {tile, slice_channels, rows.function, rows.form, rows.rows_per_call, unit, scales_lists};
+      const TileCycles cycles =
+          estimate_tile(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes, live);
+      if (const Division division = divide(problem, tile, rows.form, cycles); division.cycles < least) {
+        least = division.cycles;
+        best = {tile, slice_channels, rows.function, rows.form, rows.rows_per_call, unit, scales_lists,
+                division.row_chunks};
       }
     }
   };

@@ -25,6 +25,7 @@ struct TilingProblem {
   std::int64_t rows;      // output channels of a group
   double density;
   Microarchitecture microarchitecture;
+  int threads = 1;  // that divide tiles and rows among them
   bool may_list = false;  // csr may replace csr_pairs, because the caller did not choose the form
 
   // Whether generated code takes less time than lists. Enough non-zeros must share an operand, rows must be long enough
@@ -35,6 +36,8 @@ struct TilingProblem {
   bool code_is_far() const;
   // Whether generated code can read its operands from the input, so that nothing is copied.
   bool reads_in_place() const;
+  // Whether tasks take one part of the weights after the other, and all tiles for each, rather than the reverse.
+  bool takes_weights_first(const TileShape& tile) const;
 };
 
 // Whether one channel's taps of the smallest tile have offsets of 16 bits.

@@ -130,6 +130,7 @@ struct Tiling {
   int rows_per_call = 1;           // of sell
   std::int64_t unit_channels = 1;  // of code, see CodeUnit; a slice has whole units
   bool scales_lists = false;       // of sell: lists are those of one block, and the kernel multiplies their offsets
+  std::int64_t row_chunks = 1;     // into which rows are divided among threads
 
   // Whether weights packed for the one suit the other. Code suits all, and lists of one block do.
   bool packs_like(const Tiling& other) const {

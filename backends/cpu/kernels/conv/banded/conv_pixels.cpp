@@ -32,8 +32,7 @@ void Conv::run_pixels(const PixelCall& call) const {
   const std::int64_t first_column = call.first / width;
   const std::int64_t tiles = ceil_div(call.end - call.first, tile.cols * width);
   const std::vector<std::int64_t> chunks =
-      balance_rows(packing.band_costs, rows_, packing.band_rows, tile.blocks() * tile.lanes(), tiles, 1,
-                   level2_cache_bytes() / 4 * 3);
+      balance_rows(packing.band_costs, rows_, packing.band_rows, plan->tiling.row_chunks);
   const ConvJob job{.kernels = kernels_,
                     .plan = plan->number,
                     .dtype = options_.dtype,
