@@ -60,7 +60,7 @@ def files(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Pa
             continue
         path = folder / "pruned.onnx"
         if name in _NETWORKS:
-            sift_onnx.save(sift_onnx.prune(Models(folder).dense(name), arguments.sparsity).model, path)
+            sift_onnx.prune(Models(folder).dense(name), arguments.sparsity).save(path, force=True)
         else:
             model, _ = generate(name, arguments.sparsity)
             onnx.save(model, path)

@@ -31,12 +31,11 @@ void pause() {
 // Loops that may run at once, each with its own caller; further ones do without workers.
 constexpr std::size_t kLoops = 8;
 
-constexpr std::uint32_t kOpen = 1U << 31;
-
 // Own cache lines: each thread counts up its own range, and only thieves touch another's.
 struct alignas(64) Range {
   std::atomic<std::int64_t> next{0};
   std::int64_t end = 0;
+  std::atomic<bool> is_inside{false};  // whether its worker is at work in the loop, in any range
 };
 
 }  // namespace
@@ -46,9 +45,12 @@ struct ThreadPool::Loop {
   std::mutex busy;  // held by the caller
   std::vector<Range> ranges;
 
-  // Whether the loop takes in workers (kOpen), and how many are at work in it. Late workers are not waited for: a
-  // worker that the system does not run, because others need the processor, must not hold up what the rest have done.
-  alignas(64) std::atomic<std::uint32_t> gate{0};
+  // Whether the loop takes in workers. Late ones are not waited for: a worker that the system does not run, because
+  // others need the processor, must not hold up what the rest have done. Workers that are at work say so in lines of
+  // their own, because a counter that all change takes microseconds where they are many.
+  alignas(64) std::atomic<bool> is_open{false};
+  std::atomic<bool> caller_sleeps{false};
+  std::atomic<std::uint32_t> left{0};    // counts workers that left while the caller slept
   std::atomic<std::uint32_t> number{0};  // what `generation` was when it opened
   int callers_processor = -1;
   Call call = nullptr;
@@ -56,10 +58,10 @@ struct ThreadPool::Loop {
   std::mutex failure_mutex;
   std::exception_ptr failure;
 
-  bool is_open() const { return (gate.load(std::memory_order_acquire) & kOpen) != 0; }
-  bool enter();
+  bool enter(std::size_t self);
   void work(std::size_t self);
-  void leave();
+  void leave(std::size_t self);
+  void close();
 };
 
 struct ThreadPool::State {
@@ -102,7 +104,8 @@ bool spin_until(const Done& done) {
 void ThreadPool::Loop::work(std::size_t self) {
   for (std::size_t step = 0; step < ranges.size(); ++step) {
     Range& range = ranges[(self + step) % ranges.size()];
-    for (;;) {
+    // A look at a range that is done leaves its line with others; counting would fetch it.
+    while (range.next.load(std::memory_order_relaxed) < range.end) {
       const std::int64_t index = range.next.fetch_add(1, std::memory_order_relaxed);
       if (index >= range.end) break;
       try {
@@ -115,16 +118,37 @@ void ThreadPool::Loop::work(std::size_t self) {
   }
 }
 
-bool ThreadPool::Loop::enter() {
-  std::uint32_t seen = gate.load(std::memory_order_acquire);
-  while ((seen & kOpen) != 0) {
-    if (gate.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) return true;
-  }
+// Either the worker sees that the loop is closed, or the caller that closes it sees the worker inside: all four accesses
+// are in one order.
+bool ThreadPool::Loop::enter(std::size_t self) {
+  ranges[self].is_inside.store(true, std::memory_order_seq_cst);
+  if (is_open.load(std::memory_order_seq_cst)) return true;
+  leave(self);
   return false;
 }
 
-void ThreadPool::Loop::leave() {
-  if (gate.fetch_sub(1, std::memory_order_acq_rel) == 1) gate.notify_one();
+void ThreadPool::Loop::leave(std::size_t self) {
+  ranges[self].is_inside.store(false, std::memory_order_seq_cst);
+  if (!caller_sleeps.load(std::memory_order_seq_cst)) return;
+  left.fetch_add(1, std::memory_order_seq_cst);
+  left.notify_one();
+}
+
+// Returns when no worker is inside any more.
+void ThreadPool::Loop::close() {
+  is_open.store(false, std::memory_order_seq_cst);
+  std::size_t gone = 1;
+  const auto all_left = [&] {
+    while (gone < ranges.size() && !ranges[gone].is_inside.load(std::memory_order_seq_cst)) ++gone;
+    return gone == ranges.size();
+  };
+  if (spin_until(all_left)) return;
+  caller_sleeps.store(true, std::memory_order_seq_cst);
+  for (std::uint32_t seen = left.load(std::memory_order_seq_cst); !all_left();
+       seen = left.load(std::memory_order_seq_cst)) {
+    left.wait(seen, std::memory_order_seq_cst);
+  }
+  caller_sleeps.store(false, std::memory_order_seq_cst);
 }
 
 void ThreadPool::State::wait_for_loops(std::size_t self) {
@@ -146,14 +170,14 @@ void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32
   std::size_t at = latest.load(std::memory_order_relaxed);
   for (std::size_t passed = 0; passed < kLoops; ++passed, at = (at + 1) % kLoops) {
     Loop& loop = loops[at];
-    if (!loop.is_open() || loop.number.load(std::memory_order_relaxed) == worked[at]) continue;
+    if (!loop.is_open.load(std::memory_order_acquire) || loop.number.load(std::memory_order_relaxed) == worked[at]) continue;
     // The loop may be over by now, and another one open: that one is as good.
-    if (!loop.enter()) continue;
+    if (!loop.enter(self)) continue;
     worked[at] = loop.number.load(std::memory_order_relaxed);
     // Some systems wake a thread on the processor of the one that wakes it, and spread the two milliseconds later.
     if (spreads && current_processor() == loop.callers_processor) migrate_from(loop.callers_processor);
     loop.work(self);
-    loop.leave();
+    loop.leave(self);
     passed = 0;
   }
 }
@@ -230,22 +254,15 @@ void ThreadPool::run(std::int64_t count, Call call, const void* context) {
   loop.call = call;
   loop.context = context;
   loop.failure = nullptr;
-  // Workers read it while the gate is open alone, but for a look that costs them a loop at most.
+  // Workers read it while the loop is open alone, but for a look that costs them a loop at most.
   const std::uint32_t number = state.generation.load(std::memory_order_relaxed) + 1;
   loop.number.store(number, std::memory_order_relaxed);
-  loop.gate.store(kOpen, std::memory_order_release);
+  loop.is_open.store(true, std::memory_order_release);
   state.latest.store(static_cast<std::uint32_t>(free - state.loops.begin()), std::memory_order_relaxed);
   state.generation.fetch_add(1, std::memory_order_release);
   state.generation.notify_all();
   loop.work(0);
-  loop.gate.fetch_and(~kOpen, std::memory_order_acq_rel);
-  const auto all_left = [&] { return loop.gate.load(std::memory_order_acquire) == 0; };
-  if (!spin_until(all_left)) {
-    for (std::uint32_t inside = loop.gate.load(std::memory_order_acquire); inside != 0;
-         inside = loop.gate.load(std::memory_order_acquire)) {
-      loop.gate.wait(inside, std::memory_order_acquire);
-    }
-  }
+  loop.close();
   if (loop.failure) {
     const std::exception_ptr failure = std::exchange(loop.failure, nullptr);
     lock.unlock();

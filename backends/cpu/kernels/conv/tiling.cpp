@@ -100,10 +100,12 @@ double rows_of_group(const TilingProblem& problem) {
   return static_cast<double>(problem.rows) / static_cast<double>(ceil_div(problem.rows, kCodeRows));
 }
 
-// What a tile takes, in cycles.
+// What a tile takes, in cycles, with all rows.
 struct TileCycles {
   double multiplying;
   double packing;
+  double moving;    // what other cores have written to this one
+  double fetching;  // weights, the first time that a core reads them
 };
 
 TileCycles estimate_tile(const TilingProblem& problem, const TileShape& tile, const PanelSize& panel,
@@ -129,7 +131,14 @@ TileCycles estimate_tile(const TilingProblem& problem, const TileShape& tile, co
   const double multiplying = form == WeightForm::code
                                  ? rows / of_group * group_cycles(problem, panel, blocks, channels, of_group, live)
                                  : rows * per_row;
-  return {slices * multiplying, slices * packing_cycles(problem, tile, panel, channels)};
+  // Of a line that another core has written, beside the work on it.
+  constexpr double kMoved = 3.0;
+  // Of a weight that is in no cache of the core: of instructions, fewer are fetched ahead.
+  const double fetched = form == WeightForm::code ? 5.0 : 1.0;
+  return {.multiplying = slices * multiplying,
+          .packing = slices * packing_cycles(problem, tile, panel, channels),
+          .moving = kMoved * static_cast<double>(panel.blocks_per_channel * problem.channels),
+          .fetching = fetched * slices * rows * nnz};
 }
 
 // How rows are divided among threads, and what the layer takes then.
@@ -142,7 +151,7 @@ struct Division {
 // its sums in a cache, unless more leave threads idle for less time.
 Division divide(const TilingProblem& problem, const TileShape& tile, WeightForm form, const TileCycles& cycles) {
   constexpr std::int64_t kLeastRows = 16;
-  constexpr double kTask = 1000.0;
+  constexpr double kTask = 300.0;
   // The weights stream through what the sums leave of the second-level cache. Dense ones of a matrix product are many,
   // and come from memory: those of few rows stay in a cache until the next tile needs them.
   const std::int64_t for_sums =
@@ -155,11 +164,15 @@ Division divide(const TilingProblem& problem, const TileShape& tile, WeightForm 
   const std::int64_t tiles =
       count_tiles(tile, problem.units, problem.output_h, problem.output_w).all() * problem.geometry.groups;
   const std::int64_t threads = problem.threads;
-  // Other cores have written most of what is copied.
-  const double packing = cycles.packing * (2.0 - 1.0 / static_cast<double>(threads));
   const auto cycles_of = [&](std::int64_t chunks) {
+    // The share of the input that other cores have written: where a core has all rows of its pixels, it has written most
+    // of what it reads.
+    const double others = 1.0 - 1.0 / static_cast<double>(std::min(chunks, threads));
     const double share = static_cast<double>(ceil_div(bands, chunks)) / static_cast<double>(bands);
-    return static_cast<double>(ceil_div(tiles * chunks, threads)) * (cycles.multiplying * share + packing + kTask);
+    const std::int64_t rounds = ceil_div(tiles * chunks, threads);
+    const double task = cycles.multiplying * share + cycles.packing + cycles.moving * others + kTask;
+    // The tiles of a chunk come one after the other.
+    return static_cast<double>(rounds) * task + static_cast<double>(ceil_div(rounds, tiles)) * cycles.fetching * share;
   };
   Division best{least, cycles_of(least)};
   if (threads == 1) return best;
