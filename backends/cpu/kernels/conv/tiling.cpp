@@ -249,47 +249,9 @@ std::int64_t even_slice(std::int64_t channels, std::int64_t most, std::int64_t u
   return std::min(ceil_div(units, slices) * unit, channels);
 }
 
-}  // namespace
-
-bool TilingProblem::code_is_far() const {
-  constexpr double kBytes = 13.0;  // of a non-zero: weight, multiply-add, share of an operand
-  const std::int64_t weights = rows * geometry.groups * channels * geometry.kernel_h * geometry.kernel_w;
-  return kBytes * density * static_cast<double>(weights) > static_cast<double>(kSharedCacheBytes);
-}
-
-bool TilingProblem::suits_code() const {
-  constexpr double kLeastShared = 2.0;
-  constexpr double kLeastRow = 8.0;
-  constexpr std::int64_t kLeastBlocks = 4;
-  constexpr std::int64_t kLeastBlocksFromMemory = 8;
-  const double per_row = density * static_cast<double>(channels * geometry.kernel_h * geometry.kernel_w);
-  const double shared = density * static_cast<double>(std::min(rows, kCodeRows));
-  const std::int64_t pixels = output_h * output_w;
-  const std::int64_t blocks = units * (layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
-  return shared >= kLeastShared && per_row >= kLeastRow &&
-         blocks >= (code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
-}
-
-bool TilingProblem::reads_in_place() const {
-  return form == WeightForm::code && layout == Layout::nchw_n16 && geometry.is_pointwise() && output_h * output_w == 1;
-}
-
-bool TilingProblem::takes_weights_first(const TileShape& tile) const {
-  const TileCounts counts = count_tiles(tile, units, output_h, output_w);
-  return counts.y * counts.x == 1 && form == WeightForm::dense;
-}
-
-bool panel_fits(const ConvGeometry& geometry, Layout layout, DType dtype) {
-  const auto any_fits = [&](const auto& lane_shapes) {
-    return std::ranges::any_of(lane_shapes, [&](const auto& lanes) {
-      const PanelShape panel(geometry, {lanes.first, lanes.second, 1, 1, 1});
-      return panel.channel_floats * bytes_of(dtype) <= kOffsetLimit;
-    });
-  };
-  return layout == Layout::nchw ? any_fits(kPixelBlocks) : any_fits(kImageBlocks);
-}
-
-Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
+// The tiling with the least estimated time. If `order` is given, only those whose sums are made in its order: an output's
+// sum is one of sums of slices, and forms begin them differently.
+Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Tiling* order = nullptr) {
   const bool is_code = problem.form == WeightForm::code;
   const std::int64_t most_blocks = !is_code                ? kMostBlocks
                                    : problem.code_is_far() ? kMostBlocksFromMemory
@@ -302,8 +264,9 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   const auto consider = [&](const TileShape& tile, const PanelSize& panel) {
     const std::int64_t channel_bytes = panel.channel_floats * bytes_of(problem.dtype);
     if (!is_code && channel_bytes > kOffsetLimit) return;
+    if (order != nullptr && (order->tile.rotates() ? tile != order->tile : tile.rotates())) return;
     const RowsChoice rows = rows_for(tile, panel, problem.form, kernels);
-    if (rows.function == nullptr) return;
+    if (rows.function == nullptr || (order != nullptr && rows.form != order->form)) return;
     // Where the blocks of a channel follow each other, an operand's place is the channel's number times the blocks.
     const bool scales_lists =
         rows.form == WeightForm::sell && taps == 1 && !tile.is_narrow() && kernel_rows(tile, panel.pitch) == 1;
@@ -311,7 +274,9 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     const std::int64_t bytes_to_fit = shares_lists ? channel_bytes / tile.blocks() * kFullBlocks : channel_bytes;
     for (const std::int64_t panel_bytes : panel_limits(problem, tile)) {
       const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / bytes_to_fit, 1, problem.channels);
-      const std::int64_t slice_channels = even_slice(problem.channels, most, unit);
+      if (order != nullptr && most < order->slice_channels) continue;
+      const std::int64_t slice_channels =
+          order != nullptr ? order->slice_channels : even_slice(problem.channels, most, unit);
       const TileCycles cycles =
           estimate_tile(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes, live);
       if (const Division division = divide(problem, tile, rows.form, cycles); division.cycles < least) {
@@ -362,6 +327,56 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     consider_all(kImageBlocks);
   }
   return best;
+}
+
+}  // namespace
+
+bool TilingProblem::code_is_far() const {
+  constexpr double kBytes = 13.0;  // of a non-zero: weight, multiply-add, share of an operand
+  const std::int64_t weights = rows * geometry.groups * channels * geometry.kernel_h * geometry.kernel_w;
+  return kBytes * density * static_cast<double>(weights) > static_cast<double>(kSharedCacheBytes);
+}
+
+bool TilingProblem::suits_code() const {
+  constexpr double kLeastShared = 2.0;
+  constexpr double kLeastRow = 8.0;
+  constexpr std::int64_t kLeastBlocks = 4;
+  constexpr std::int64_t kLeastBlocksFromMemory = 8;
+  const double per_row = density * static_cast<double>(channels * geometry.kernel_h * geometry.kernel_w);
+  const double shared = density * static_cast<double>(std::min(rows, kCodeRows));
+  const std::int64_t pixels = output_h * output_w;
+  const std::int64_t blocks = units * (layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
+  return shared >= kLeastShared && per_row >= kLeastRow &&
+         blocks >= (code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
+}
+
+bool TilingProblem::reads_in_place() const {
+  return form == WeightForm::code && layout == Layout::nchw_n16 && geometry.is_pointwise() && output_h * output_w == 1;
+}
+
+bool TilingProblem::takes_weights_first(const TileShape& tile) const {
+  const TileCounts counts = count_tiles(tile, units, output_h, output_w);
+  return counts.y * counts.x == 1 && form == WeightForm::dense;
+}
+
+bool panel_fits(const ConvGeometry& geometry, Layout layout, DType dtype) {
+  const auto any_fits = [&](const auto& lane_shapes) {
+    return std::ranges::any_of(lane_shapes, [&](const auto& lanes) {
+      const PanelShape panel(geometry, {lanes.first, lanes.second, 1, 1, 1});
+      return panel.channel_floats * bytes_of(dtype) <= kOffsetLimit;
+    });
+  };
+  return layout == Layout::nchw ? any_fits(kPixelBlocks) : any_fits(kImageBlocks);
+}
+
+Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
+  // Code has whole units in any slice. Other forms keep the order of sums that is best for one thread, so that results
+  // have the same bits for any number of threads.
+  if (problem.threads == 1 || problem.form == WeightForm::code) return search(problem, kernels);
+  TilingProblem alone = problem;
+  alone.threads = 1;
+  const Tiling order = search(alone, kernels);
+  return search(problem, kernels, &order);
 }
 
 }  // namespace sift::cpu
