@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, nargs="+", metavar="FILE", help="pruned files, in place of these models")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each program in each row")
     parser.add_argument("--only", default="", metavar="REGEX", help="names of models")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="where the rows are written")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="where the rows are written, after each model")
     arguments = parser.parse_args()
     print(f"{pages.processor_name()}, {selected_isa()}")
     print(*_HEADER, sep=" | ")
@@ -106,12 +106,12 @@ def main() -> None:
                     *(row[key] for key in ("ours_gains", "onnxruntime_gains", "runs_in")),
                 )
                 print(*cells, sep=" | ", flush=True)
+            if arguments.results:
+                pages.write(arguments.results, rows)
     for count in arguments.threads:
         ratios = [row["ratio"] for row in rows if row["threads"] == count]
         mean = statistics.geometric_mean(ratios)
         print(f"{count} threads: geometric mean {mean:.2f}, worst {max(ratios):.2f}, of {len(ratios)}")
-    if arguments.results:
-        pages.write(arguments.results, rows)
 
 
 if __name__ == "__main__":
