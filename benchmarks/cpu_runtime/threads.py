@@ -46,6 +46,7 @@ _GENERATED = (
     "encoder, large",
     "perceptron, large",
     "recurrent, medium",
+    "gMLP, small",
 )
 _HEADER = ("model", "batch", "threads", "ours, ms", "onnxruntime, ms", "ratio", "ours gains", "onnxruntime gains", "in")
 
