@@ -43,11 +43,17 @@ struct Sharing {
   std::int64_t tiles;
   std::int64_t chunks;
 
-  Sharing(std::int64_t blocks, std::int64_t operand_bytes, std::int64_t groups, std::int64_t threads)
+  Sharing(std::int64_t blocks, std::int64_t operand_bytes, std::int64_t groups, std::int64_t threads, bool copies)
       : tiles(ceil_div(blocks, std::clamp(kTileBytes / operand_bytes, kMostBlocks, kMostSmallBlocks))), chunks(1) {
     // Where there are few blocks, threads share the rows: each reads only its part of the weights.
     constexpr std::int64_t kTasksPerThread = 2;
-    if (blocks < threads * kMostBlocks / 2) {
+    // Operands that are copied would come from another core then. The code of few rows is the lesser part beside those of
+    // some blocks, if threads have about as many of these.
+    constexpr std::int64_t kLeastCopied = 4;
+    constexpr double kMostIdle = 0.1;
+    const std::int64_t most = ceil_div(blocks, threads);
+    const bool is_even = static_cast<double>(blocks) >= (1 - kMostIdle) * static_cast<double>(most * threads);
+    if (blocks < threads * kMostBlocks / 2 && !(copies && is_even && most >= kLeastCopied)) {
       chunks = std::min(groups, ceil_div(threads == 1 ? 1 : threads * kTasksPerThread, tiles));
     } else {
       tiles = ceil_div(tiles, threads) * threads;
@@ -221,7 +227,7 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
   const std::int64_t groups = ceil_div(rows_, group_rows_);
   const bool in_place = geometry_.is_pointwise();
   const std::ptrdiff_t operand_bytes = operand_quads_ * kBlockBytes;
-  const Sharing sharing(blocks, operand_bytes, groups, pool.threads());
+  const Sharing sharing(blocks, operand_bytes, groups, pool.threads(), !in_place);
   // Where several tasks read a tile, it is copied once, before.
   const bool copied_first = !in_place && sharing.chunks > 1;
   std::uint8_t* copied = nullptr;
