@@ -118,8 +118,8 @@ void ThreadPool::Loop::work(std::size_t self) {
   }
 }
 
-// Either the worker sees that the loop is closed, or the caller that closes it sees the worker inside: all four accesses
-// are in one order.
+// Either the worker sees that the loop is closed, or the caller that closes it sees the worker inside: all four
+// accesses are in one order.
 bool ThreadPool::Loop::enter(std::size_t self) {
   ranges[self].is_inside.store(true, std::memory_order_seq_cst);
   if (is_open.load(std::memory_order_seq_cst)) return true;
@@ -170,7 +170,8 @@ void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32
   std::size_t at = latest.load(std::memory_order_relaxed);
   for (std::size_t passed = 0; passed < kLoops; ++passed, at = (at + 1) % kLoops) {
     Loop& loop = loops[at];
-    if (!loop.is_open.load(std::memory_order_acquire) || loop.number.load(std::memory_order_relaxed) == worked[at]) continue;
+    if (!loop.is_open.load(std::memory_order_acquire) || loop.number.load(std::memory_order_relaxed) == worked[at])
+      continue;
     // The loop may be over by now, and another one open: that one is as good.
     if (!loop.enter(self)) continue;
     worked[at] = loop.number.load(std::memory_order_relaxed);

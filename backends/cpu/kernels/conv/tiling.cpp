@@ -165,8 +165,8 @@ Division divide(const TilingProblem& problem, const TileShape& tile, WeightForm 
       count_tiles(tile, problem.units, problem.output_h, problem.output_w).all() * problem.geometry.groups;
   const std::int64_t threads = problem.threads;
   const auto cycles_of = [&](std::int64_t chunks) {
-    // The share of the input that other cores have written: where a core has all rows of its pixels, it has written most
-    // of what it reads.
+    // The share of the input that other cores have written: where a core has all rows of its pixels, it has written
+    // most of what it reads.
     const double others = 1.0 - 1.0 / static_cast<double>(std::min(chunks, threads));
     const double share = static_cast<double>(ceil_div(bands, chunks)) / static_cast<double>(bands);
     const std::int64_t rounds = ceil_div(tiles * chunks, threads);
@@ -249,8 +249,8 @@ std::int64_t even_slice(std::int64_t channels, std::int64_t most, std::int64_t u
   return std::min(ceil_div(units, slices) * unit, channels);
 }
 
-// The tiling with the least estimated time. If `order` is given, only those whose sums are made in its order: an output's
-// sum is one of sums of slices, and forms begin them differently.
+// The tiling with the least estimated time. If `order` is given, only those whose sums are made in its order: an
+// output's sum is one of sums of slices, and forms begin them differently.
 Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Tiling* order = nullptr) {
   const bool is_code = problem.form == WeightForm::code;
   const std::int64_t most_blocks = !is_code                ? kMostBlocks
@@ -277,12 +277,11 @@ Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Ti
       if (order != nullptr && most < order->slice_channels) continue;
       const std::int64_t slice_channels =
           order != nullptr ? order->slice_channels : even_slice(problem.channels, most, unit);
-      const TileCycles cycles =
-          estimate_tile(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes, live);
+      const TileCycles cycles = estimate_tile(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes, live);
       if (const Division division = divide(problem, tile, rows.form, cycles); division.cycles < least) {
         least = division.cycles;
-        best = {tile, slice_channels, rows.function, rows.form, rows.rows_per_call, unit, scales_lists,
-                division.row_chunks};
+        best = {tile, slice_channels, rows.function,      rows.form, rows.rows_per_call,
+                unit, scales_lists,   division.row_chunks};
       }
     }
   };

@@ -25,7 +25,7 @@ struct TilingProblem {
   std::int64_t rows;      // output channels of a group
   double density;
   Microarchitecture microarchitecture;
-  int threads = 1;  // that divide tiles and rows among them
+  int threads = 1;        // that divide tiles and rows among them
   bool may_list = false;  // csr may replace csr_pairs, because the caller did not choose the form
 
   // Whether generated code takes less time than lists. Enough non-zeros must share an operand, rows must be long enough

@@ -47,8 +47,8 @@ struct Sharing {
       : tiles(ceil_div(blocks, std::clamp(kTileBytes / operand_bytes, kMostBlocks, kMostSmallBlocks))), chunks(1) {
     // Where there are few blocks, threads share the rows: each reads only its part of the weights.
     constexpr std::int64_t kTasksPerThread = 2;
-    // Operands that are copied would come from another core then. The code of few rows is the lesser part beside those of
-    // some blocks, if threads have about as many of these.
+    // Operands that are copied would come from another core then. The code of few rows is the lesser part beside those
+    // of some blocks, if threads have about as many of these.
     constexpr std::int64_t kLeastCopied = 4;
     constexpr double kMostIdle = 0.1;
     const std::int64_t most = ceil_div(blocks, threads);

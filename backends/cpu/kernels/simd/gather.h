@@ -89,7 +89,7 @@ template <>
 }
 #endif
 
-// Calls copy(target, source, entry) for every entry of every channel. Four channels at a time share the loads of the
+// Calls copy(target, source, entry) for every entry of every channel. Several channels at a time share the loads of the
 // list, which would otherwise take as long as the copies.
 template <typename Copy>
 [[gnu::always_inline]] inline void for_each_entry(const GatherArgs& args, Copy copy) {
@@ -100,6 +100,19 @@ template <typename Copy>
   const float* source = args.source;
   float* target = args.target;
   std::uint32_t left = args.channels;
+  // Where a block's channels follow one another, what is stored together is a run of lines: ResNet-50 at 80 % takes
+  // 0.98 of the time with four channels at a time, and a detector of YOLOv8n's shape at 65 % takes 0.97.
+  constexpr std::ptrdiff_t kLineFloats = 16;
+  constexpr std::uint32_t kAdjacent = 16;
+  for (; target_stride == kLineFloats && left >= kAdjacent; left -= kAdjacent) {
+    for (const Gather* entry = begin; entry != end; ++entry) {
+      const float* from = source + entry->source;
+      float* to = target + entry->target;
+      for (std::uint32_t i = 0; i < kAdjacent; ++i, from += source_stride, to += target_stride) copy(to, from, *entry);
+    }
+    source += kAdjacent * source_stride;
+    target += kAdjacent * target_stride;
+  }
   for (; left >= 4; left -= 4) {
     const std::ptrdiff_t ahead = left > 4 ? 4 * target_stride : 0;
     for (const Gather* entry = begin; entry != end; ++entry) {
