@@ -54,7 +54,7 @@ def circular(kept: Sequence[NodeGroup], parts: Sequence[Part]) -> dict[tuple[int
 
 
 def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
-    """Groups that reshape to sizes that no operand of their region has."""
+    """Groups that reshape, or repeat, to sizes that no operand of their region has."""
     refused: dict[tuple[int, ...], str] = {}
     for part in parts:
         # A cache is no operand: a schedule does not depend on its sizes.
@@ -64,7 +64,7 @@ def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], st
         known = {size for name in operands for size in graph.dims(name) or () if isinstance(size, str)}
         for group in part.groups:
             spec = group.step.spec if group.step is not None else None
-            if isinstance(spec, Reshaped) and not spec.names() <= known:
+            if isinstance(spec, (Reshaped, Repeated)) and not spec.names() <= known:
                 refused[group.nodes] = "its target is computed during the run"
     return refused
 

@@ -118,7 +118,7 @@ def dims_of_result(
             return _dims_of_einsum(known, node, attributes["equation"].decode())
         case "Tile":
             repeats = known.vector(node.input[1])
-            is_known = repeats is not None and len(repeats) == len(first)
+            is_known = repeats is not None and len(repeats) == len(first) and len(node.input) == 2
             return [product(pair) for pair in zip(first, repeats or (), strict=True)] if is_known else None
         case "Expand":
             target = known.vector(node.input[1])

@@ -75,9 +75,22 @@ class Sliced:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Axes of one position that have ``sizes`` of them in the result, by axis: all the same."""
+    """Axes of one position that have ``sizes`` of them in the result, by axis: all the same.
 
-    sizes: tuple[Pair, ...]
+    A size may be what a run knows by its name.
+    """
+
+    sizes: tuple[tuple[int, Dim], ...]
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*(names_in(size) for _, size in self.sizes))
+
+    def bound(self, known: Mapping[str, int]) -> Repeated:
+        """With the sizes that are ``known``."""
+        if not any(isinstance(size, (str, tuple)) for _, size in self.sizes):
+            return self
+        return Repeated(tuple((axis, bound(size, known)) for axis, size in self.sizes))
 
 
 @dataclass(frozen=True)

@@ -292,3 +292,24 @@ def test_the_last_positions_of_an_axis_as_many_as_it_has() -> None:
 def test_the_first_of_several_times_as_many_positions() -> None:
     assert cut(product([4, "n"]), "n") == "n"
     assert cut("n", product([4, "n"])) != product([4, "n"])
+
+
+def test_sizes_that_are_tiled() -> None:
+    net, x = dynamic()
+    pair = net.op("Gather", net.op("Shape", x), net.constant([1, 0]))
+    twice = net.op("Tile", pair, net.constant([2]), name="twice")
+    rows = net.op("Tile", net.op("Unsqueeze", pair, net.constant([0])), net.constant([2, 2]), name="rows")
+    net.op("Gather", rows, net.constant(1), axis=0, name="row")
+    net.op("Expand", net.op("Reshape", x, twice), twice, name="many")
+    net.op("Tile", pair, net.constant([1 << 40]), name="too many")
+    net.op("Tile", pair, net.constant([-1]), name="negative")
+    net.op("Tile", pair, net.constant([1, 2]), name="of another rank")
+    net.op("Tile", pair, pair, name="of open size")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.vector("twice") == ("t", "n", "t", "n")
+    assert graph.vector("row") == ("t", "n", "t", "n")
+    assert graph.dims("rows") == (2, 4)
+    assert graph.dims("many") == ("t", "n", "t", "n")
+    for name in ("too many", "negative", "of another rank", "of open size"):
+        assert graph.vector(name) is None

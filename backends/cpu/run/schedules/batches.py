@@ -41,6 +41,9 @@ from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
 __all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_of_channels", "is_scaled", "moves_channels"]
 
+# Of one operand, and do not take just any.
+_CHECKED = (Reshaped, Repeated, Joined, Recurrent, ArgExtreme, ReduceExtreme, TopK)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -98,11 +101,13 @@ def is_scaled(
 def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
     """Whether an operator takes operands of these sizes: what is known before a run need not hold in it."""
     first, *others = operands
-    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent, ArgExtreme, ReduceExtreme, TopK)):
+    if not others and not isinstance(spec, _CHECKED):
         return True
     match spec:
         case Reshaped():
             return math.prod(first) == math.prod(result)
+        case Repeated(sizes=sizes):
+            return all(isinstance(size, int) and size >= 0 and first[axis] == 1 for axis, size in sizes)
         case Joined(axis=axis):
             wanted = _without(result, axis)
             return all(
