@@ -115,7 +115,9 @@ def stranded(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], s
                 continue
             is_left = readers[step.output] == {False} and step.output not in graph.outputs
             is_left = is_left and isinstance(step.spec, _PARTS_OF_ATTENTION)
-            if is_left or elsewhere.intersection(step.inputs):
+            # Places may come from elsewhere.
+            read = step.inputs[:1] if isinstance(step.spec, GatherElements) else step.inputs
+            if is_left or elsewhere.intersection(read):
                 refused[group.nodes] = "it is between nodes of onnxruntime"
     return refused
 

@@ -48,7 +48,7 @@ def top_k(node: NodeView) -> tuple[Step, ...]:
 
 
 def gather_elements(node: NodeView) -> Step:
-    """GatherElements by indices that are made in the kernels, of sizes that differ from the values' along the axis.
+    """GatherElements by indices of sizes that differ from the values' along the axis.
 
     An Expand or Tile of indices along the axes behind it is not needed: whole rows are gathered by one index each.
     """
@@ -59,8 +59,8 @@ def gather_elements(node: NodeView) -> Step:
     if not repeated and (*values[:at], *values[at + 1 :]) != (*places[:at], *places[at + 1 :]):
         raise NotLowered("its operands are not known to be of one shape but for the axis")
     name = repeated or node.input(1)
-    if not _is_integer_made(node, name):
-        raise NotLowered(f"its indices {node.input(1)!r} are not made by a kernel")
+    if not _is_integer_made(node, name) and not _is_read(node, name):
+        raise NotLowered(f"its indices {node.input(1)!r} are constants, or no int64")
     spec = GatherElements(axis, repeats=bool(repeated))
     return replace(node.step(spec, view), inputs=(node.input(0), name))
 
@@ -94,10 +94,7 @@ def gather_rows(node: NodeView) -> Step:
 
 def is_lookup(node: NodeView) -> bool:
     """Whether a Gather takes rows of a constant table by integers that differ from run to run, as an embedding does."""
-    name = node.input(1)
-    is_computed = name not in node.graph.constants and name not in node.graph.derived
-    is_integer = node.graph.elem_type(name) == DType.INT64.onnx_type
-    return is_computed and is_integer and _table(node) is not None and bool(node.dims(1))
+    return _is_read(node, node.input(1)) and _table(node) is not None and bool(node.dims(1))
 
 
 def _table(node: NodeView) -> gs.Constant | None:
@@ -118,6 +115,12 @@ def cast_integers(node: NodeView) -> Step:
 def makes_integers(node: NodeView, position: int) -> bool:
     """Whether an input is int64 that a step before the node makes."""
     return _is_integer_made(node, node.input(position))
+
+
+def _is_read(node: NodeView, name: str) -> bool:
+    """Whether a value comes from outside, differs from run to run, and is int64."""
+    is_computed = name not in node.graph.constants and name not in node.graph.derived
+    return is_computed and name not in node.views and node.graph.elem_type(name) == DType.INT64.onnx_type
 
 
 def _is_integer_made(node: NodeView, name: str) -> bool:
