@@ -16,6 +16,7 @@ from sift_onnx.backends.lowering.specs import (
     GatherElements,
     Joined,
     Matmul,
+    OpenJoined,
     QuantizedMatmul,
     Recurrent,
     Repeated,
@@ -80,7 +81,7 @@ def carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
             step = group.step
             if step is None:
                 continue
-            copies = isinstance(step.spec, (Transposed, Sliced, Repeated, Joined))
+            copies = isinstance(step.spec, (Transposed, Sliced, Repeated, Joined, OpenJoined))
             if copies or (isinstance(step.spec, Reshaped) and step.inputs[0] in moved):
                 moved.add(step.output)
     # A node of several results, such as Split, stays if kernels read one of them.

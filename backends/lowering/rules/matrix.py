@@ -129,7 +129,7 @@ def _product(node: NodeView, names: tuple[str, str], dims: tuple[Dims, Dims], sc
     depth, other = dims[0][-1], dims[1][-2]
     if depth != other and isinstance(depth, int) and isinstance(other, int):
         raise NotLowered(f"the first operand has {depth} columns, the second {other} rows")
-    if any(isinstance(size, tuple) and size[0] == "sum" for size in dims[1]):
+    if any(isinstance(size, tuple) and size[0] == "sum" and size not in dims[0] for size in dims[1]):
         # A cache and the new tokens: to move all of it at every run would cost more than it saves.
         raise NotLowered("its second operand grows from run to run")
     *batch, _, _ = dims_of_product(*dims)

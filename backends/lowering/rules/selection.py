@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import is_standard_op
@@ -83,25 +82,31 @@ def _before_repeating(node: NodeView, axis: int) -> str:
 
 
 def gather_rows(node: NodeView) -> Step:
-    """Gather of rows of a constant table, by integers that are made in the kernels or come from outside."""
-    table = _table(node)
-    if table is None:
-        raise NotLowered("it gathers by integers of a kernel what are no rows of a constant matrix")
+    """Gather of rows of a matrix, by integers that are made in the kernels or come from outside."""
+    columns = _columns(node)
+    if columns is None:
+        raise NotLowered("it gathers by integers of a kernel what are no rows of a matrix")
     view = node.views.get(node.input(1), "rows")
-    step = node.step(GatherRows(int(table.shape[1])), view, "rows", operands=(1, 0))
+    step = node.step(GatherRows(columns), view, "rows", operands=(1, 0))
     return replace(step, dtype=DType.INT64)
 
 
 def is_lookup(node: NodeView) -> bool:
-    """Whether a Gather takes rows of a constant table by integers that differ from run to run, as an embedding does."""
-    return _is_read(node, node.input(1)) and _table(node) is not None and bool(node.dims(1))
+    """Whether a Gather takes rows of a matrix by integers that differ from run to run, as an embedding does."""
+    return _is_read(node, node.input(1)) and _columns(node) is not None and bool(node.dims(1))
 
 
-def _table(node: NodeView) -> gs.Constant | None:
-    """The constant matrix that a Gather takes rows of; None if it takes anything else."""
-    table = node.constant(0)
-    is_matrix = table is not None and np.dtype(table.dtype) == np.float32 and len(table.shape) == 2
-    return table if is_matrix and not node.attribute("axis", 0) else None
+def _columns(node: NodeView) -> int | None:
+    """Columns of the matrix that a Gather takes rows of: a constant, or an activation; None for anything else."""
+    table, name = node.constant(0), node.input(0)
+    if node.attribute("axis", 0):
+        return None
+    if table is not None:
+        is_matrix = np.dtype(table.dtype) == np.float32 and len(table.shape) == 2
+        return int(table.shape[1]) if is_matrix else None
+    dims = node.known_dims.get(name) or node.graph.dims(name) or ()
+    is_float = node.graph.elem_type(name) == DType.FLOAT32.onnx_type
+    return columns if is_float and len(dims) == 2 and isinstance(columns := dims[1], int) and columns else None
 
 
 def cast_integers(node: NodeView) -> Step:

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 
+from sift_onnx.backends.lowering.cut_sizes import OPEN_END, sliced
 from sift_onnx.backends.lowering.dims import Dim, Dims, added, are_counts, cut, divided, product, solved, terms, window
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
@@ -14,9 +15,6 @@ from sift_onnx.operators.einsum_terms import einsum_terms
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
 __all__ = ["dims_of_parts", "dims_of_result", "reshaped"]
-
-# Ends that exporters write for all that follows.
-_ENDLESS = 1 << 30
 
 # The result has as many images as the first operand.
 _SAME_IMAGES = frozenset({"Resize", "Upsample"})
@@ -84,6 +82,14 @@ def dims_of_result(
             if open_name is not None:
                 known.fixed.update([open_name])
             return sizes
+        case "Flatten":
+            axis = int(attributes.get("axis", 1))
+            axis = axis + len(first) if axis < 0 else axis
+            return [product(first[:axis]), product(first[axis:])]
+        case "ArgMax" | "ArgMin":
+            axis = int(attributes.get("axis", 0)) % len(first)
+            kept = [1] if attributes.get("keepdims", 1) else []
+            return [*first[:axis], *kept, *first[axis + 1 :]]
         case "Gemm":
             second = known.dims(node.input[1])
             rows = first[1 if attributes.get("transA", 0) else 0]
@@ -241,11 +247,14 @@ def _dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequ
         step = steps[i] if steps else 1
         if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
             result[axis] = len(range(size)[start:end:step])
+        elif isinstance(start, int) and isinstance(end, int) and step > 0:
+            is_one = end == start + 1 or (start == -1 and end >= OPEN_END)
+            result[axis] = 1 if is_one else sliced(size, start, end, step)
         elif step != 1 or not _is_first(start, size) or not are_counts(terms(end)):
             result[axis] = None
         elif not isinstance(end, int):
             result[axis] = cut(size, end)
-        elif end < _ENDLESS:
+        elif end < OPEN_END:
             result[axis] = None
     return result
 

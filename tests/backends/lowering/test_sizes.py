@@ -313,3 +313,25 @@ def test_sizes_that_are_tiled() -> None:
     assert graph.dims("many") == ("t", "n", "t", "n")
     for name in ("too many", "negative", "of another rank", "of open size"):
         assert graph.vector(name) is None
+
+
+def test_sizes_of_places_and_of_ranges() -> None:
+    net, x = dynamic()
+    for op, attributes, name in (
+        ("ArgMax", {"axis": 1}, "kept"),
+        ("ArgMin", {"axis": -2, "keepdims": 0}, "dropped"),
+        ("Flatten", {"axis": 2}, "rows"),
+        ("Flatten", {"axis": -3}, "row"),
+    ):
+        net.op(op, x, **attributes, name=name)
+    for name, start, end in (("others", 1, 2**62), ("first", 0, 1), ("last", -1, 2**63 - 1), ("some", 0, 3)):
+        net.op("Slice", x, *(net.constant([n]) for n in (start, end, 1)), name=name)
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("kept") == ("n", 1, 12)
+    assert graph.dims("dropped") == ("n", 12)
+    assert graph.dims("rows") == (product(("n", "t")), 12)
+    assert graph.dims("row") == (1, product((12, "n", "t")))
+    assert graph.dims("others") == ("n", ("window", "t", 1, -2, 0), 12)
+    assert graph.dims("first") == graph.dims("last") == ("n", 1, 12)
+    assert graph.dims("some") == ("n", cut("t", 3), 12)
