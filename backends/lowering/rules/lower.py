@@ -125,7 +125,7 @@ _WITH_BYTES: Mapping[str, Callable[[NodeView], Step | tuple[Step, ...]]] = {
 }  # fmt: skip
 
 # What only changes the axes of the integers that kernels make.
-_OF_INTEGERS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_OF_INTEGERS = frozenset({"Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze"})
 
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> tuple[Step, ...]:

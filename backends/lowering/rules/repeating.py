@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, terms
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
@@ -73,6 +74,8 @@ def _repeated(
         raise NotLowered("it may repeat values less than once")
     if not counts and len(parted) == len(node.dims(0)):
         return node.step(Reshaped(), node.operand(0))
+    if counts and node.types == (DType.INT64,):
+        raise NotLowered("the kernels repeat no integers")
     spec = Repeated(tuple(counts.items()))
     if len(parted) == len(node.dims(0)):
         return moved(node, spec, node.output)

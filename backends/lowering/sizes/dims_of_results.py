@@ -112,6 +112,9 @@ def dims_of_result(
             return [1 if axis in reduced else size for axis, size in enumerate(first) if kept or axis not in reduced]
         case "GlobalAveragePool":
             return (*first[:2], *(1 for _ in first[2:]))
+        case "GridSample":
+            grid = known.dims(node.input[1])
+            return (*first[:2], *grid[1:-1]) if grid is not None and len(grid) == len(first) else None
         case "ConstantOfShape":
             return known.vector(node.input[0])
         case "GatherElements":
@@ -163,11 +166,15 @@ def dims_of_result(
 def dims_of_parts(
     known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]
 ) -> Sequence[Sequence[Dim | None] | None]:
-    """Sizes of each result of a Split, as :func:`dims_of_result` has them."""
-    first = known.dims(node.input[0])
+    """Sizes of each result of a Split or TopK, as :func:`dims_of_result` has them."""
+    first, count = known.dims(node.input[0]), len(node.output)
     if first is None:
         return ()
-    axis, count = int(attributes.get("axis", 0)) % len(first), len(node.output)
+    if node.op_type == "TopK":
+        axis = int(attributes.get("axis", -1)) % len(first)
+        (taken,) = (known.vector(node.input[1]) if len(node.input) > 1 else None) or (attributes.get("k"),)
+        return [[*first[:axis], taken, *first[axis + 1 :]]] * count
+    axis = int(attributes.get("axis", 0)) % len(first)
     sizes: Sequence[Dim | None] = attributes.get("split", ())
     if len(node.input) > 1 and node.input[1]:
         sizes = known.vector(node.input[1]) or ()

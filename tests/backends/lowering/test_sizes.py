@@ -335,3 +335,23 @@ def test_sizes_of_places_and_of_ranges() -> None:
     assert graph.dims("others") == ("n", ("window", "t", 1, -2, 0), 12)
     assert graph.dims("first") == graph.dims("last") == ("n", 1, 12)
     assert graph.dims("some") == ("n", cut("t", 3), 12)
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_sizes_of_the_largest_values_and_of_sampled_images(opset: int) -> None:
+    net = Net(opset=opset)
+    x = net.input("x", 2, 5, 12, declared=["n", "t", 12])
+    grid = net.input("grid", 2, 3, 4, 2, declared=["m", "a", "b", 2])
+    image = net.input("image", 2, 6, 5, 5, declared=["n", 6, "h", "w"])
+    if opset < 10:
+        net.op("TopK", x, outputs=2, k=3, axis=1, name="best")
+    else:
+        net.op("TopK", x, net.constant([3]), outputs=2, axis=1, name="best")
+        net.op("TopK", x, net.op("Gather", net.op("Shape", x), net.constant([0])), outputs=2, axis=-1, name="open")
+        net.op("GridSample", image, grid, name="sampled")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("best") == graph.dims("best.1") == ("n", 3, 12)
+    if opset >= 10:
+        assert graph.dims("open") == ("n", "t", "n")
+        assert graph.dims("sampled") == ("n", 6, "a", "b")

@@ -411,3 +411,31 @@ def test_places_that_are_constant_or_of_another_type_are_left_to_onnxruntime(kin
     program = CpuProgram(net.model(), ONE_THREAD)
     assert_same_as_onnxruntime(net.model(), net.feeds, program)
     assert reasons(program)["taken"].endswith("are constants, or no int64")
+
+
+def test_places_go_through_expands_that_repeat_nothing() -> None:
+    """As torch exports a gather of whole tokens: an Expand to ones, and a Tile along the channels."""
+    net = ExactNet()
+    x = tokens(net, length="t")
+    best = net.op("ReduceMax", net.dense(x, WIDTH, 3), integers(net, -1), keepdims=0)
+    _, found = net.op("TopK", best, integers(net, 4), outputs=2, axis=1)
+    column = net.op("Expand", net.op("Unsqueeze", found, integers(net, -1)), integers(net, 1, 1, 1))
+    taken = net.op("GatherElements", x, net.op("Tile", column, integers(net, 1, 1, WIDTH)), axis=1)
+    length = net.op("Gather", net.op("Shape", taken), integers(net, 0), axis=0)
+    parted = net.op("Reshape", taken, net.op("Concat", length, integers(net, 2, 2 * WIDTH), axis=0))
+    net.output(net.dense(parted, 2 * WIDTH, 4))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    for n, t in ((1, 6), (3, 9), (17, 4)):
+        assert_same_as_onnxruntime(model, exact_feeds(program, n, t=t), program, tolerance=0)
+    assert left_to_onnxruntime(program) == {}
+    assert len(program.parts) == 1
+
+
+@pytest.mark.parametrize(("op", "repeats"), [("Tile", (1, 1, 2)), ("Expand", (2, 1, 1, 1)), ("Expand", (1, 1, 2))])
+def test_places_that_are_repeated_for_others_are_so_by_onnxruntime(op: str, repeats: tuple[int, ...]) -> None:
+    net = ExactNet()
+    best = net.op("ArgMax", tokens(net), axis=-1, keepdims=1)
+    net.output(net.op(op, best, integers(net, *repeats), name="repeated"))
+    program = assert_exact(net)
+    assert places(program)["repeated"] == "onnxruntime"
