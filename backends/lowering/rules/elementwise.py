@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
+from sift_onnx.backends.lowering.rules.numbers import number_beside, with_number
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise, Repeated
 
@@ -201,32 +201,12 @@ def _with_constant(node: NodeView, activation: int) -> Step | tuple[Step, ...]:
         if len(node.dims(activation)) == 4 and node.input(activation) in node.views:
             with suppress(NotLowered):
                 return _per_channel_step(node, activation, "rows" if view == "image" else "image")
-        number = _number_beside(node, activation)
+        number = number_beside(node, activation)
         if number is not None:
-            return _with_number(node, activation, view, number)
+            return with_number(node, activation, view, number, _KINDS["Mul" if node.op == "Div" else node.op])
         if not _is_table(node, activation):
             raise
     return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))
-
-
-def _number_beside(node: NodeView, activation: int) -> float | None:
-    """The number that an activation whose channels only a run counts is added to, or multiplied or divided by."""
-    values, dims = node.known_values(1 - activation), node.dims(activation)
-    if values is None or values.size != 1 or values.dtype != np.float32 or values.ndim > len(dims):
-        return None
-    number = values.reshape(-1)[0]
-    with np.errstate(divide="ignore", over="ignore"):
-        number = np.float32(1) / number if node.op == "Div" else number
-    is_reversed = node.op in ("Div", "Sub") and activation == 1
-    return float(number) if np.isfinite(number) and not is_reversed else None
-
-
-def _with_number(node: NodeView, activation: int, view: View, number: float) -> Step:
-    """Arithmetic with a number, which is a constant of the step's own."""
-    name = node.between("number")
-    node.graph.constants[name] = gs.Constant(name, np.full([1], number, np.float32))
-    spec = Elementwise(_KINDS["Mul" if node.op == "Div" else node.op], repeats=True)
-    return replace(node.step(spec, view), inputs=(node.input(activation), name))
 
 
 def _spread_over_channels(node: NodeView, activation: int) -> tuple[Step, ...]:

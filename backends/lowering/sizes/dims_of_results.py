@@ -7,8 +7,8 @@ from typing import Any
 
 import onnx
 
-from sift_onnx.backends.lowering.cut_sizes import OPEN_END, sliced
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, are_counts, cut, divided, product, solved, terms, window
+from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, divided, product, solved, terms
+from sift_onnx.backends.lowering.sizes.dims_of_cuts import dims_of_padded, dims_of_slice, dims_of_windows
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
 from sift_onnx.operators.einsum_terms import einsum_terms
@@ -67,7 +67,7 @@ def dims_of_result(
     if node.op_type in _SAME_IMAGES:
         return [first[0], *[None] * (len(first) - 1)]
     if node.op_type in _WINDOWS:
-        return _dims_of_windows(known, node, attributes, first)
+        return dims_of_windows(known, node, attributes, first)
     match node.op_type:
         case "Transpose":
             order = attributes.get("perm") or range(len(first))[::-1]
@@ -135,7 +135,7 @@ def dims_of_result(
         case "Concat":
             return joined([known.dims(name) for name in node.input], int(attributes["axis"]))
         case "Pad":
-            return _dims_of_padded(known, node, first)
+            return dims_of_padded(known, node, first)
         case "Range":
             start, limit, step = (known.vector(name) for name in node.input)
             return limit if start == (0,) and step == (1,) else None
@@ -159,7 +159,7 @@ def dims_of_result(
             dropped = {axis % len(first) for axis in axes} if axes is not None else set()
             return [size for axis, size in enumerate(first) if axis not in dropped] if dropped else None
         case "Slice":
-            return _dims_of_slice(known, node, first)
+            return dims_of_slice(known, node, first)
     return None
 
 
@@ -183,39 +183,6 @@ def dims_of_parts(
     return [[*first[:axis], size, *first[axis + 1 :]] for size in sizes]
 
 
-def _dims_of_windows(
-    known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any], first: Dims
-) -> Sequence[Dim | None]:
-    """Of a convolution, or a pooling: images, channels, and the positions of the window along each axis."""
-    images, channels, *sizes = first
-    made: Dim | None = channels
-    kernel = attributes.get("kernel_shape")
-    if node.op_type in ("Conv", "ConvTranspose"):
-        weights = known.dims(node.input[1])
-        made = None if weights is None else weights[0]
-        if weights is not None and node.op_type == "ConvTranspose":
-            made = product((weights[1], int(attributes.get("group", 1))))
-        kernel = kernel or (weights[2:] if weights is not None else None)
-    auto = attributes.get("auto_pad", b"NOTSET")
-    if kernel is None or len(kernel) != len(sizes) or auto not in (b"NOTSET", "NOTSET"):
-        return [images, made, *[None] * len(sizes)]
-    count = len(sizes)
-    strides, dilations = (attributes.get(name) or [1] * count for name in ("strides", "dilations"))
-    pads = attributes.get("pads") or [0] * 2 * count
-    if node.op_type == "ConvTranspose":
-        more = attributes.get("output_padding") or [0] * count
-        reach = [dilations[i] * (kernel[i] - 1) + 1 + more[i] - pads[i] - pads[i + count] for i in range(count)]
-        spread = [strides[i] * (size - 1) if isinstance(size, int) else None for i, size in enumerate(sizes)]
-        computed = [None if part is None else part + reach[i] for i, part in enumerate(spread)]
-        return [images, made, *(attributes.get("output_shape") or computed)]
-    ceil_mode = bool(attributes.get("ceil_mode", 0))
-    positions = [
-        window(size, kernel[i], strides[i], dilations[i], (pads[i], pads[i + count]), ceil_mode)
-        for i, size in enumerate(sizes)
-    ]
-    return [images, made, *positions]
-
-
 def _dims_of_einsum(known: KnownSizes, node: onnx.NodeProto, equation: str) -> Sequence[Dim | None] | None:
     """Of each label of the result, the size that an operand has."""
     dims = [own for own in map(known.dims, node.input) if own is not None]
@@ -229,48 +196,6 @@ def _dims_of_einsum(known: KnownSizes, node: onnx.NodeProto, equation: str) -> S
             if sizes.get(label, 1) == 1 or (isinstance(size, int) and size != 1):
                 sizes[label] = size
     return [sizes[label] for label in result if label in sizes]
-
-
-def _dims_of_padded(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
-    """Of a Pad with known pads."""
-    pads = known.vector(node.input[1]) if len(node.input) > 1 else None
-    axes = known.integers(node.input[3]) if len(node.input) > 3 and node.input[3] else range(len(first))
-    if pads is None or axes is None or len(pads) != 2 * len(axes):
-        return None
-    result: list[Dim | None] = list(first)
-    for i, axis in enumerate(axes):
-        result[axis] = added((first[axis], pads[i], pads[i + len(axes)]))
-    return result
-
-
-def _dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
-    starts, ends = known.vector(node.input[1]), known.vector(node.input[2])
-    axes, steps = (known.integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in (3, 4))
-    if starts is None or ends is None or axes is None or steps is None:
-        return None
-    result: list[Dim | None] = list(first)
-    for i, axis in enumerate(axes or range(len(starts))):
-        size, start, end = first[axis], starts[i], ends[i]
-        step = steps[i] if steps else 1
-        if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-            result[axis] = len(range(size)[start:end:step])
-        elif isinstance(start, int) and isinstance(end, int) and step > 0:
-            is_one = end == start + 1 or (start == -1 and end >= OPEN_END)
-            result[axis] = 1 if is_one else sliced(size, start, end, step)
-        elif step != 1 or not _is_first(start, size) or not are_counts(terms(end)):
-            result[axis] = None
-        elif not isinstance(end, int):
-            result[axis] = cut(size, end)
-        elif end < OPEN_END:
-            result[axis] = None
-    return result
-
-
-def _is_first(start: Dim, size: Dim) -> bool:
-    """Whether a slice from ``start`` on leaves out nothing: as many positions from the end as there are, or more."""
-    # An axis that was cut to a length is no longer than that.
-    most = size[2] if isinstance(size, tuple) and size[0] == "cut" else size
-    return start == 0 or (not isinstance(size, int) and start in (product((-1, size)), product((-1, most))))
 
 
 def _axes(known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> list[int] | None:
