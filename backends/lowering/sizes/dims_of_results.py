@@ -141,8 +141,12 @@ def dims_of_result(
             return limit if start == (0,) and step == (1,) else None
         case "MatMul":
             second = known.dims(node.input[1])
-            if second is None or len(first) < 2 or len(second) < 2:
+            if second is None or not first or not second:
                 return None
+            if len(second) == 1:
+                return first[:-1]
+            if len(first) == 1:
+                return [*second[:-2], second[-1]]
             return [*(broadcast([first[:-2], second[:-2]]) or ()), first[-2], second[-1]]
         case "Gather":
             places, axis = known.dims(node.input[1]), int(attributes.get("axis", 0)) % len(first)

@@ -355,3 +355,14 @@ def test_sizes_of_the_largest_values_and_of_sampled_images(opset: int) -> None:
     if opset >= 10:
         assert graph.dims("open") == ("n", "t", "n")
         assert graph.dims("sampled") == ("n", 6, "a", "b")
+
+
+def test_sizes_of_products_of_vectors() -> None:
+    net, x = dynamic()
+    vector, rows = net.weight(12), net.input("rows", 5, declared=["t"])
+    net.op("MatMul", x, vector, name="by columns")
+    net.op("MatMul", rows, x, name="by rows")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("by columns") == ("n", "t")
+    assert graph.dims("by rows") == ("n", 12)

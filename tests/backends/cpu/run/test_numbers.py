@@ -67,3 +67,38 @@ def test_what_has_no_finite_reciprocal_divides_in_onnxruntime(number: float) -> 
     scaled = net.op("Div", keys, net.constant(np.float32(number)), name="scaled")
     net.output(net.op("MatMul", queries, net.op("Softsign", scaled)))
     assert places(CpuProgram(net.model(), ONE_THREAD))["scaled"] == "onnxruntime"
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_a_vector_multiplies_columns(rank: int, computed: bool) -> None:
+    """As detectors take the mean of a distribution over bins; the vector may be made of constants."""
+    net = SparseNet(opset=18)
+    x = net.input("x", 2, 7, 5, declared=["n", "t", 5])
+    y = net.op("Softmax", net.dense(x, 5, WIDTH), axis=-1)
+    bins = net.constant(np.linspace(-1, 2, WIDTH))
+    if computed:
+        bins = net.op("Concat", *net.op("Split", net.op("Softsign", bins), outputs=2, num_outputs=2), axis=0)
+    shape = {2: [-1, WIDTH], 3: [0, 0, WIDTH], 4: [0, -1, 1, WIDTH]}[rank]
+    mean = net.op("MatMul", net.op("Reshape", y, net.constant(shape)), bins, name="mean")
+    sizes = net.op("Slice", net.op("Shape", x), net.constant([0]), net.constant([2]))
+    back = net.op("Reshape", mean, net.op("Concat", sizes, net.constant([1]), axis=0))
+    net.output(net.dense(back, 1, 4))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    rng = np.random.default_rng(0)
+    for n, t in ((1, 1), (2, 7), (3, 17), (16, 5)):
+        feeds = {"x": rng.standard_normal((n, t, 5)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+    assert places(program)["mean"] == "kernels"
+    assert len(program.parts) == 1
+
+
+def test_a_vector_of_another_size_or_type_is_left_to_onnxruntime() -> None:
+    net = SparseNet(opset=18)
+    x = net.dense(net.input("x", 2, 7, 5, declared=["n", 7, 5]), 5, WIDTH)
+    vector = net.input("vector", WIDTH)
+    net.output(net.op("Relu", net.op("MatMul", x, vector, name="mean")))
+    program = CpuProgram(net.model(), ONE_THREAD)
+    assert_same_as_onnxruntime(net.model(), net.feeds, program)
+    assert places(program)["mean"] == "onnxruntime"
