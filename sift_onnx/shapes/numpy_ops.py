@@ -7,6 +7,7 @@ any export that was met.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -21,6 +22,8 @@ __all__ = ["ELEMENTWISE", "KERNELS", "MOVING", "compute", "takes_count"]
 
 Array = npt.NDArray[Any]
 
+# Of a result that a few numbers can ask for: what computes sizes has fewer elements.
+_MOST_TILED = 1 << 20
 # Beyond it float64 does not hold every whole number, and int64 ends soon after.
 _LARGEST_FLOAT = float(1 << 53)
 
@@ -108,6 +111,13 @@ def constant_of_shape(sizes: Any, value: tuple[Any, int] = (0.0, 1)) -> Array:
 
 def expand(x: Array, sizes: Any) -> Array:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(_integers(sizes))))
+
+
+def tile(x: Array, repeats: Any) -> Array:
+    counts = _integers(repeats)
+    if len(counts) != x.ndim:
+        raise ValueError(f"{len(counts)} repeats for {x.ndim} axes")
+    return np.tile(x, counts)
 
 
 def flatten(x: Array, axis: int = 1) -> Array:
@@ -198,6 +208,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "Squeeze": squeeze,
     "Sub": elementwise(np.subtract),
     "Sum": fold_by(np.add),
+    "Tile": tile,
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
     "Where": elementwise(np.where),
@@ -261,10 +272,19 @@ def _is_same(op: str, narrow: Array, wide: Array) -> bool:
 
 
 def _is_left_open(op: str, inputs: Sequence[Array]) -> bool:
-    """Whether runtimes may differ: where zero divides an integer, and in how many floats a range has."""
+    """Whether runtimes may differ, or run out of memory.
+
+    The first is so where zero divides an integer, and in how many floats a range has.
+    """
+    if op == "Tile":
+        return any(a.dtype.kind not in "iu" for a in inputs[1:2]) or _tiled_size(inputs) > _MOST_TILED
     if op in ("Div", "Mod"):
         return inputs[-1].dtype.kind in "iu" and not inputs[-1].all()
     return op == "Range" and inputs[0].dtype.kind == "f"
+
+
+def _tiled_size(inputs: Sequence[Array]) -> int:
+    return math.prod([inputs[0].size, *(int(n) for n in inputs[-1].reshape(-1))])
 
 
 def _is_cast_certain(before: Array, after: Array) -> bool:

@@ -17,6 +17,7 @@ from sift_onnx.model import Model
 from sift_onnx.passes import Wide
 from sift_onnx.shapes.inference import infer_shapes, infer_values
 from sift_onnx.shapes.input_binding import bind
+from sift_onnx.shapes.numpy_ops import compute
 from sift_onnx.shapes.tensor_specs import model_inputs
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -145,6 +146,29 @@ def test_a_size_that_is_found_is_found_wherever_it_stands() -> None:
     net.output(net.op("Relu", chosen, name="behind"), 4)
     found = shapes_of(net)
     assert (found[half], found["behind"]) == ((4,), (4,))
+
+
+@pytest.mark.parametrize("repeats", [[1, 1], [2, 3], [0, 2]])
+def test_a_tensor_of_sizes_is_tiled(repeats: list[int]) -> None:
+    net = Net()
+    x = images(net, 4, 2)
+    sizes = net.op(
+        "Reshape", net.op("Slice", net.op("Shape", x), *(net.constant([n]) for n in (2, 4))), net.constant([1, 2])
+    )
+    flat = net.op("Reshape", net.op("Tile", sizes, net.constant(repeats)), net.constant([-1]))
+    net.output(net.op("ConstantOfShape", flat))
+    compared(net)
+
+
+def test_what_is_tiled_is_neither_large_nor_of_another_rank() -> None:
+    row, matrix = np.arange(3), np.arange(6).reshape(2, 3)
+    made = compute("Tile", [matrix, np.array([1, 2])], {})
+    assert made is not None
+    assert made[0].tolist() == [[0, 1, 2, 0, 1, 2], [3, 4, 5, 3, 4, 5]]
+    for array, repeats in ((row, [1 << 40]), (matrix, [2]), (row, [1, 2]), (row, [-1]), (row, [1.0])):
+        assert compute("Tile", [array, np.array(repeats)], {}) is None
+    # Before opset 6, of one axis.
+    assert compute("Tile", [row, np.array(2), np.array(0)], {}) is None
 
 
 @pytest.mark.parametrize(

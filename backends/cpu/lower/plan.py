@@ -99,6 +99,7 @@ def _settle(
         parts = partition(kept, graph.outputs)
         refused = (
             circular(kept, parts)
+            or _unprofitable(graph, _aside(parts), dims, setting)
             or unsized(graph, parts)
             or carried_out(parts)
             or stranded(graph, parts)
@@ -107,6 +108,16 @@ def _settle(
         if not refused:
             return kept, parts
         groups = [given_up(graph, group, refused[group.nodes]) if group.nodes in refused else group for group in groups]
+
+
+def _aside(parts: Sequence[Part]) -> list[Part]:
+    """Regions without a sparse layer whose results no kernel reads: what waits for them parts other regions."""
+    read = {name for part in parts if part.on_kernels for name in part.inputs}
+    return [
+        part
+        for part in parts
+        if part.on_kernels and not read.intersection(part.outputs) and not any(map(_is_sparse, part.groups))
+    ]
 
 
 def _unprofitable(

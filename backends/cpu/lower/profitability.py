@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, pays
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Conv, Matmul, QuantizedMatmul, Recurrent, Reshaped
+from sift_onnx.backends.lowering.specs import Conv, Matmul, OpenJoined, QuantizedMatmul, Recurrent, Repeated, Reshaped
 
 __all__ = ["MARGIN", "Setting", "is_certain", "is_sparse", "region_estimates", "sizes_to_expect", "why_not_profitable"]
 
@@ -139,7 +139,9 @@ def region_estimates(
 def _bound(step: Step, sizes: Sizes) -> Step:
     """The step with numbers for sizes that only a run knows."""
     spec = step.spec
-    if not isinstance(spec, Reshaped):
+    if isinstance(spec, OpenJoined):
+        return replace(step, spec=replace(spec, size=_size(spec.size, sizes)))
+    if not isinstance(spec, (Reshaped, Repeated)):
         return step
     return replace(step, spec=spec.bound({name: _size(name, sizes) for name in spec.names()}))
 

@@ -16,6 +16,7 @@ from sift_onnx.backends.lowering.specs import (
     GatherElements,
     Joined,
     Matmul,
+    OpenJoined,
     QuantizedMatmul,
     Recurrent,
     Repeated,
@@ -54,7 +55,7 @@ def circular(kept: Sequence[NodeGroup], parts: Sequence[Part]) -> dict[tuple[int
 
 
 def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
-    """Groups that reshape to sizes that no operand of their region has."""
+    """Groups that reshape, or repeat, to sizes that no operand of their region has."""
     refused: dict[tuple[int, ...], str] = {}
     for part in parts:
         # A cache is no operand: a schedule does not depend on its sizes.
@@ -64,7 +65,7 @@ def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], st
         known = {size for name in operands for size in graph.dims(name) or () if isinstance(size, str)}
         for group in part.groups:
             spec = group.step.spec if group.step is not None else None
-            if isinstance(spec, Reshaped) and not spec.names() <= known:
+            if isinstance(spec, (Reshaped, Repeated)) and not spec.names() <= known:
                 refused[group.nodes] = "its target is computed during the run"
     return refused
 
@@ -80,7 +81,7 @@ def carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
             step = group.step
             if step is None:
                 continue
-            copies = isinstance(step.spec, (Transposed, Sliced, Repeated, Joined))
+            copies = isinstance(step.spec, (Transposed, Sliced, Repeated, Joined, OpenJoined))
             if copies or (isinstance(step.spec, Reshaped) and step.inputs[0] in moved):
                 moved.add(step.output)
     # A node of several results, such as Split, stays if kernels read one of them.
@@ -115,7 +116,9 @@ def stranded(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], s
                 continue
             is_left = readers[step.output] == {False} and step.output not in graph.outputs
             is_left = is_left and isinstance(step.spec, _PARTS_OF_ATTENTION)
-            if is_left or elsewhere.intersection(step.inputs):
+            # Places may come from elsewhere.
+            read = step.inputs[:1] if isinstance(step.spec, GatherElements) else step.inputs
+            if is_left or elsewhere.intersection(read):
                 refused[group.nodes] = "it is between nodes of onnxruntime"
     return refused
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
+from sift_onnx.backends.lowering.rules.numbers import number_beside, with_number
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise, Repeated
 
@@ -200,6 +201,9 @@ def _with_constant(node: NodeView, activation: int) -> Step | tuple[Step, ...]:
         if len(node.dims(activation)) == 4 and node.input(activation) in node.views:
             with suppress(NotLowered):
                 return _per_channel_step(node, activation, "rows" if view == "image" else "image")
+        number = number_beside(node, activation)
+        if number is not None:
+            return with_number(node, activation, view, number, _KINDS["Mul" if node.op == "Div" else node.op])
         if not _is_table(node, activation):
             raise
     return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))

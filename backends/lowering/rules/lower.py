@@ -14,12 +14,14 @@ from sift_onnx.backends.lowering.rules import (
     einsum,
     elementwise,
     functions,
+    joining,
     matrix,
     moving,
     normalization,
     pooling,
     quantize,
     recurrent,
+    repeating,
     reshaping,
     resize,
     selection,
@@ -70,7 +72,7 @@ _RULES.add_table({
     **dict.fromkeys(("ReduceMax", "ReduceMin"), pooling.reduce_extreme),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent.recurrent_layer),
     "Transpose": moving.transpose,
-    "Concat": moving.concat,
+    "Concat": joining.concat,
     "Split": slicing.split,
     "Slice": slicing.slice_,
     **dict.fromkeys(("Gather", "GatherND"), slicing.gather),
@@ -85,7 +87,8 @@ _RULES.add_table({
     "Reshape": reshaping.reshape,
     "Squeeze": reshaping.squeeze,
     "Unsqueeze": reshaping.unsqueeze,
-    "Expand": moving.expand,
+    "Expand": repeating.expand,
+    "Tile": repeating.tile,
     "Neg": elementwise.negate,
     "Where": functions.selection,
     "Cast": reshaping.cast,
@@ -122,7 +125,7 @@ _WITH_BYTES: Mapping[str, Callable[[NodeView], Step | tuple[Step, ...]]] = {
 }  # fmt: skip
 
 # What only changes the axes of the integers that kernels make.
-_OF_INTEGERS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_OF_INTEGERS = frozenset({"Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze"})
 
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> tuple[Step, ...]:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.convolution import check_weights
+from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.product_weights import weight_matrix
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import BatchedMatmul, ChannelScale, Matmul, Spec, Transposed
+from sift_onnx.backends.lowering.specs import BatchedMatmul, ChannelScale, Matmul, Reshaped, Spec, Transposed
 from sift_onnx.backends.lowering.specs.products import dims_of_product
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 
@@ -25,7 +27,24 @@ def matmul(node: NodeView) -> Step | tuple[Step, ...]:
     node.operand(0, "rows")
     if _is_computed(node, 1) or _is_stack(node, 1):
         return _product(node, (node.input(0), node.input(1)), (node.dims(0), node.dims(1)), 1.0)
+    if len(node.dims(1)) == 1:
+        return _by_vector(node)
     return node.step(Matmul(_weights(node, transposed=True), None), "rows")
+
+
+def _by_vector(node: NodeView) -> tuple[Step, ...]:
+    """X @ w, as the mean of a distribution over bins is made: a matrix of one column, whose axis is dropped."""
+    dims = node.dims(0)
+    values = node.array(1) if node.graph.fold(node.input(1)) else None
+    if values is None or values.dtype != np.float32 or values.shape != dims[-1:]:
+        raise NotLowered(f"the second operand {node.input(1)!r} is no constant vector of float32, one for each column")
+    column = gs.Constant(node.between("column"), np.ascontiguousarray(values.reshape(-1, 1)))
+    weights = WeightMatrix(column, 1, values.size, transposed=True)
+    check_weights(node, weights)
+    product = replace(node.step(Matmul(weights, None), "rows"), output=node.between("product"))
+    spec = Reshaped(tuple((axis, axis + 1) for axis in range(len(dims) - 1)))
+    view = view_of_result(node, node.output, dims[:-1])
+    return product, Step(spec, (product.output,), node.output, "rows", view, (node.index,))
 
 
 def _weights_first(node: NodeView) -> tuple[Step, ...]:
@@ -129,7 +148,7 @@ def _product(node: NodeView, names: tuple[str, str], dims: tuple[Dims, Dims], sc
     depth, other = dims[0][-1], dims[1][-2]
     if depth != other and isinstance(depth, int) and isinstance(other, int):
         raise NotLowered(f"the first operand has {depth} columns, the second {other} rows")
-    if any(isinstance(size, tuple) and size[0] == "sum" for size in dims[1]):
+    if any(isinstance(size, tuple) and size[0] == "sum" and size not in dims[0] for size in dims[1]):
         # A cache and the new tokens: to move all of it at every run would cost more than it saves.
         raise NotLowered("its second operand grows from run to run")
     *batch, _, _ = dims_of_product(*dims)

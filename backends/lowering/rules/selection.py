@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import is_standard_op
@@ -48,7 +47,7 @@ def top_k(node: NodeView) -> tuple[Step, ...]:
 
 
 def gather_elements(node: NodeView) -> Step:
-    """GatherElements by indices that are made in the kernels, of sizes that differ from the values' along the axis.
+    """GatherElements by indices of sizes that differ from the values' along the axis.
 
     An Expand or Tile of indices along the axes behind it is not needed: whole rows are gathered by one index each.
     """
@@ -59,8 +58,8 @@ def gather_elements(node: NodeView) -> Step:
     if not repeated and (*values[:at], *values[at + 1 :]) != (*places[:at], *places[at + 1 :]):
         raise NotLowered("its operands are not known to be of one shape but for the axis")
     name = repeated or node.input(1)
-    if not _is_integer_made(node, name):
-        raise NotLowered(f"its indices {node.input(1)!r} are not made by a kernel")
+    if not _is_integer_made(node, name) and not _is_read(node, name):
+        raise NotLowered(f"its indices {node.input(1)!r} are constants, or no int64")
     spec = GatherElements(axis, repeats=bool(repeated))
     return replace(node.step(spec, view), inputs=(node.input(0), name))
 
@@ -83,28 +82,31 @@ def _before_repeating(node: NodeView, axis: int) -> str:
 
 
 def gather_rows(node: NodeView) -> Step:
-    """Gather of rows of a constant table, by integers that are made in the kernels or come from outside."""
-    table = _table(node)
-    if table is None:
-        raise NotLowered("it gathers by integers of a kernel what are no rows of a constant matrix")
+    """Gather of rows of a matrix, by integers that are made in the kernels or come from outside."""
+    columns = _columns(node)
+    if columns is None:
+        raise NotLowered("it gathers by integers of a kernel what are no rows of a matrix")
     view = node.views.get(node.input(1), "rows")
-    step = node.step(GatherRows(int(table.shape[1])), view, "rows", operands=(1, 0))
+    step = node.step(GatherRows(columns), view, "rows", operands=(1, 0))
     return replace(step, dtype=DType.INT64)
 
 
 def is_lookup(node: NodeView) -> bool:
-    """Whether a Gather takes rows of a constant table by integers that differ from run to run, as an embedding does."""
-    name = node.input(1)
-    is_computed = name not in node.graph.constants and name not in node.graph.derived
-    is_integer = node.graph.elem_type(name) == DType.INT64.onnx_type
-    return is_computed and is_integer and _table(node) is not None and bool(node.dims(1))
+    """Whether a Gather takes rows of a matrix by integers that differ from run to run, as an embedding does."""
+    return _is_read(node, node.input(1)) and _columns(node) is not None and bool(node.dims(1))
 
 
-def _table(node: NodeView) -> gs.Constant | None:
-    """The constant matrix that a Gather takes rows of; None if it takes anything else."""
-    table = node.constant(0)
-    is_matrix = table is not None and np.dtype(table.dtype) == np.float32 and len(table.shape) == 2
-    return table if is_matrix and not node.attribute("axis", 0) else None
+def _columns(node: NodeView) -> int | None:
+    """Columns of the matrix that a Gather takes rows of: a constant, or an activation; None for anything else."""
+    table, name = node.constant(0), node.input(0)
+    if node.attribute("axis", 0):
+        return None
+    if table is not None:
+        is_matrix = np.dtype(table.dtype) == np.float32 and len(table.shape) == 2
+        return int(table.shape[1]) if is_matrix else None
+    dims = node.known_dims.get(name) or node.graph.dims(name) or ()
+    is_float = node.graph.elem_type(name) == DType.FLOAT32.onnx_type
+    return columns if is_float and len(dims) == 2 and isinstance(columns := dims[1], int) and columns else None
 
 
 def cast_integers(node: NodeView) -> Step:
@@ -118,6 +120,12 @@ def cast_integers(node: NodeView) -> Step:
 def makes_integers(node: NodeView, position: int) -> bool:
     """Whether an input is int64 that a step before the node makes."""
     return _is_integer_made(node, node.input(position))
+
+
+def _is_read(node: NodeView, name: str) -> bool:
+    """Whether a value comes from outside, differs from run to run, and is int64."""
+    is_computed = name not in node.graph.constants and name not in node.graph.derived
+    return is_computed and name not in node.views and node.graph.elem_type(name) == DType.INT64.onnx_type
 
 
 def _is_integer_made(node: NodeView, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from sift_onnx.backends.lowering.cut_sizes import OPEN_END, sliced
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.resampling import Padding, Slicing
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
@@ -25,8 +26,6 @@ __all__ = ["gather", "slice_", "split"]
 
 # A list with the index of each is made.
 _MOST_CHANNELS = 1 << 20
-# Exporters write the end of an open slice as the largest integer of 32 or 64 bits.
-_OPEN_END = 1 << 30
 
 
 def split(node: NodeView) -> tuple[Step, ...]:
@@ -98,10 +97,13 @@ def gather(node: NodeView) -> Step | tuple[Step, ...]:
             raise NotLowered("it gathers positions that are not there")
     if places.ndim > 1:
         return _windows(node, axis, listed, places.shape)
+    if len(listed) > 1 and not isinstance(size, int):
+        # A slice leaves out what is not there; to gather it is an error.
+        raise NotLowered("it gathers several positions of an axis of unknown size")
     if any(b != a + 1 for a, b in pairwise(listed)):
         return _channels(node, axis, listed) if axis == _channel_axis(node, axis) else _positions(node, axis, listed)
     first, end = listed[0], listed[-1] + 1
-    taken = _range(dims, axis, slice(first, end or _OPEN_END, 1))
+    taken = _range(dims, axis, slice(first, end or OPEN_END, 1))
     return moved(node, Sliced((taken,), drops=places.ndim == 0), node.output)
 
 
@@ -172,13 +174,13 @@ def _is_all(dims: Dims, axis: int, part: slice) -> bool:
     size = dims[axis]
     if isinstance(size, int):
         return range(size)[part] == range(size)
-    return bool(part.start == 0 and part.step == 1 and part.stop >= _OPEN_END)
+    return bool(part.start == 0 and part.step == 1 and part.stop >= OPEN_END)
 
 
 def _pixels(dims: Dims, axis: int, part: slice) -> Slicing:
     if isinstance(dims[axis], int):
         return Slicing(part.start, part.stop, part.step)
-    if part.start < 0 or part.step < 0 or part.stop < _OPEN_END:
+    if part.start < 0 or part.step < 0 or part.stop < OPEN_END:
         raise NotLowered(f"which pixels of axis {axis} it takes depends on the run")
     return Slicing(part.start, None, part.step)
 
@@ -194,8 +196,8 @@ def _range(dims: Dims, axis: int, part: slice) -> Range:
         if not places:
             raise NotLowered("it takes nothing")
         return Range(axis, places.start, places[-1] + 1, step, size)
-    if step == 1 and start >= 0 and stop == start + 1:
-        return Range(axis, start, stop)
-    if step == 1 and start == -1 and stop >= _OPEN_END:
-        return Range(axis, -1, None)
-    raise NotLowered("it takes a range of an axis of unknown size")
+    if step > 1 and start + 1 == stop:
+        step = 1
+    if sliced(size, start, stop, step) is None:
+        raise NotLowered("it takes a range of an axis of unknown size")
+    return Range(axis, start, None if stop >= OPEN_END else stop, step)

@@ -7,16 +7,14 @@ from typing import Any
 
 import onnx
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, are_counts, cut, divided, product, solved, terms, window
+from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, divided, product, solved, terms
+from sift_onnx.backends.lowering.sizes.dims_of_cuts import dims_of_padded, dims_of_slice, dims_of_windows
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
 from sift_onnx.operators.einsum_terms import einsum_terms
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
 __all__ = ["dims_of_parts", "dims_of_result", "reshaped"]
-
-# Ends that exporters write for all that follows.
-_ENDLESS = 1 << 30
 
 # The result has as many images as the first operand.
 _SAME_IMAGES = frozenset({"Resize", "Upsample"})
@@ -69,7 +67,7 @@ def dims_of_result(
     if node.op_type in _SAME_IMAGES:
         return [first[0], *[None] * (len(first) - 1)]
     if node.op_type in _WINDOWS:
-        return _dims_of_windows(known, node, attributes, first)
+        return dims_of_windows(known, node, attributes, first)
     match node.op_type:
         case "Transpose":
             order = attributes.get("perm") or range(len(first))[::-1]
@@ -84,6 +82,14 @@ def dims_of_result(
             if open_name is not None:
                 known.fixed.update([open_name])
             return sizes
+        case "Flatten":
+            axis = int(attributes.get("axis", 1))
+            axis = axis + len(first) if axis < 0 else axis
+            return [product(first[:axis]), product(first[axis:])]
+        case "ArgMax" | "ArgMin":
+            axis = int(attributes.get("axis", 0)) % len(first)
+            kept = [1] if attributes.get("keepdims", 1) else []
+            return [*first[:axis], *kept, *first[axis + 1 :]]
         case "Gemm":
             second = known.dims(node.input[1])
             rows = first[1 if attributes.get("transA", 0) else 0]
@@ -106,6 +112,9 @@ def dims_of_result(
             return [1 if axis in reduced else size for axis, size in enumerate(first) if kept or axis not in reduced]
         case "GlobalAveragePool":
             return (*first[:2], *(1 for _ in first[2:]))
+        case "GridSample":
+            grid = known.dims(node.input[1])
+            return (*first[:2], *grid[1:-1]) if grid is not None and len(grid) == len(first) else None
         case "ConstantOfShape":
             return known.vector(node.input[0])
         case "GatherElements":
@@ -118,7 +127,7 @@ def dims_of_result(
             return _dims_of_einsum(known, node, attributes["equation"].decode())
         case "Tile":
             repeats = known.vector(node.input[1])
-            is_known = repeats is not None and len(repeats) == len(first)
+            is_known = repeats is not None and len(repeats) == len(first) and len(node.input) == 2
             return [product(pair) for pair in zip(first, repeats or (), strict=True)] if is_known else None
         case "Expand":
             target = known.vector(node.input[1])
@@ -126,14 +135,18 @@ def dims_of_result(
         case "Concat":
             return joined([known.dims(name) for name in node.input], int(attributes["axis"]))
         case "Pad":
-            return _dims_of_padded(known, node, first)
+            return dims_of_padded(known, node, first)
         case "Range":
             start, limit, step = (known.vector(name) for name in node.input)
             return limit if start == (0,) and step == (1,) else None
         case "MatMul":
             second = known.dims(node.input[1])
-            if second is None or len(first) < 2 or len(second) < 2:
+            if second is None or not first or not second:
                 return None
+            if len(second) == 1:
+                return first[:-1]
+            if len(first) == 1:
+                return [*second[:-2], second[-1]]
             return [*(broadcast([first[:-2], second[:-2]]) or ()), first[-2], second[-1]]
         case "Gather":
             places, axis = known.dims(node.input[1]), int(attributes.get("axis", 0)) % len(first)
@@ -150,57 +163,28 @@ def dims_of_result(
             dropped = {axis % len(first) for axis in axes} if axes is not None else set()
             return [size for axis, size in enumerate(first) if axis not in dropped] if dropped else None
         case "Slice":
-            return _dims_of_slice(known, node, first)
+            return dims_of_slice(known, node, first)
     return None
 
 
 def dims_of_parts(
     known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]
 ) -> Sequence[Sequence[Dim | None] | None]:
-    """Sizes of each result of a Split, as :func:`dims_of_result` has them."""
-    first = known.dims(node.input[0])
+    """Sizes of each result of a Split or TopK, as :func:`dims_of_result` has them."""
+    first, count = known.dims(node.input[0]), len(node.output)
     if first is None:
         return ()
-    axis, count = int(attributes.get("axis", 0)) % len(first), len(node.output)
+    if node.op_type == "TopK":
+        axis = int(attributes.get("axis", -1)) % len(first)
+        (taken,) = (known.vector(node.input[1]) if len(node.input) > 1 else None) or (attributes.get("k"),)
+        return [[*first[:axis], taken, *first[axis + 1 :]]] * count
+    axis = int(attributes.get("axis", 0)) % len(first)
     sizes: Sequence[Dim | None] = attributes.get("split", ())
     if len(node.input) > 1 and node.input[1]:
         sizes = known.vector(node.input[1]) or ()
     if not sizes:
         sizes = [divided(first[axis], count)] * count
     return [[*first[:axis], size, *first[axis + 1 :]] for size in sizes]
-
-
-def _dims_of_windows(
-    known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any], first: Dims
-) -> Sequence[Dim | None]:
-    """Of a convolution, or a pooling: images, channels, and the positions of the window along each axis."""
-    images, channels, *sizes = first
-    made: Dim | None = channels
-    kernel = attributes.get("kernel_shape")
-    if node.op_type in ("Conv", "ConvTranspose"):
-        weights = known.dims(node.input[1])
-        made = None if weights is None else weights[0]
-        if weights is not None and node.op_type == "ConvTranspose":
-            made = product((weights[1], int(attributes.get("group", 1))))
-        kernel = kernel or (weights[2:] if weights is not None else None)
-    auto = attributes.get("auto_pad", b"NOTSET")
-    if kernel is None or len(kernel) != len(sizes) or auto not in (b"NOTSET", "NOTSET"):
-        return [images, made, *[None] * len(sizes)]
-    count = len(sizes)
-    strides, dilations = (attributes.get(name) or [1] * count for name in ("strides", "dilations"))
-    pads = attributes.get("pads") or [0] * 2 * count
-    if node.op_type == "ConvTranspose":
-        more = attributes.get("output_padding") or [0] * count
-        reach = [dilations[i] * (kernel[i] - 1) + 1 + more[i] - pads[i] - pads[i + count] for i in range(count)]
-        spread = [strides[i] * (size - 1) if isinstance(size, int) else None for i, size in enumerate(sizes)]
-        computed = [None if part is None else part + reach[i] for i, part in enumerate(spread)]
-        return [images, made, *(attributes.get("output_shape") or computed)]
-    ceil_mode = bool(attributes.get("ceil_mode", 0))
-    positions = [
-        window(size, kernel[i], strides[i], dilations[i], (pads[i], pads[i + count]), ceil_mode)
-        for i, size in enumerate(sizes)
-    ]
-    return [images, made, *positions]
 
 
 def _dims_of_einsum(known: KnownSizes, node: onnx.NodeProto, equation: str) -> Sequence[Dim | None] | None:
@@ -216,45 +200,6 @@ def _dims_of_einsum(known: KnownSizes, node: onnx.NodeProto, equation: str) -> S
             if sizes.get(label, 1) == 1 or (isinstance(size, int) and size != 1):
                 sizes[label] = size
     return [sizes[label] for label in result if label in sizes]
-
-
-def _dims_of_padded(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
-    """Of a Pad with known pads."""
-    pads = known.vector(node.input[1]) if len(node.input) > 1 else None
-    axes = known.integers(node.input[3]) if len(node.input) > 3 and node.input[3] else range(len(first))
-    if pads is None or axes is None or len(pads) != 2 * len(axes):
-        return None
-    result: list[Dim | None] = list(first)
-    for i, axis in enumerate(axes):
-        result[axis] = added((first[axis], pads[i], pads[i + len(axes)]))
-    return result
-
-
-def _dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
-    starts, ends = known.vector(node.input[1]), known.vector(node.input[2])
-    axes, steps = (known.integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in (3, 4))
-    if starts is None or ends is None or axes is None or steps is None:
-        return None
-    result: list[Dim | None] = list(first)
-    for i, axis in enumerate(axes or range(len(starts))):
-        size, start, end = first[axis], starts[i], ends[i]
-        step = steps[i] if steps else 1
-        if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-            result[axis] = len(range(size)[start:end:step])
-        elif step != 1 or not _is_first(start, size) or not are_counts(terms(end)):
-            result[axis] = None
-        elif not isinstance(end, int):
-            result[axis] = cut(size, end)
-        elif end < _ENDLESS:
-            result[axis] = None
-    return result
-
-
-def _is_first(start: Dim, size: Dim) -> bool:
-    """Whether a slice from ``start`` on leaves out nothing: as many positions from the end as there are, or more."""
-    # An axis that was cut to a length is no longer than that.
-    most = size[2] if isinstance(size, tuple) and size[0] == "cut" else size
-    return start == 0 or (not isinstance(size, int) and start in (product((-1, size)), product((-1, most))))
 
 
 def _axes(known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> list[int] | None:

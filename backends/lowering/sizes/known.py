@@ -14,10 +14,10 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound
 from sift_onnx.graphs.constants import array_of
 
-__all__ = ["KnownSizes", "SmallTensor"]
+__all__ = ["MOST_ELEMENTS", "KnownSizes", "SmallTensor"]
 
 # Larger constants are no shapes.
-_MOST_ELEMENTS = 16
+MOST_ELEMENTS = 16
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class KnownSizes:
         """Values of a small constant, or of what the graph computes of such; None for others."""
         evaluated, constant = self._evaluated.get(name), self._constants.get(name)
         if evaluated is not None:
-            return evaluated if evaluated.size <= _MOST_ELEMENTS else None
-        return array_of(constant) if constant is not None and math.prod(constant.shape) <= _MOST_ELEMENTS else None
+            return evaluated if evaluated.size <= MOST_ELEMENTS else None
+        return array_of(constant) if constant is not None and math.prod(constant.shape) <= MOST_ELEMENTS else None
 
     def integers(self, name: str) -> list[int] | None:
         """Elements of an integer tensor of one axis, where all are numbers."""
@@ -137,12 +137,12 @@ class KnownSizes:
 
     def know_vector(self, name: str, vector: tuple[Dim, ...] | None) -> None:
         """Keep the elements of an integer tensor that a rule found; None is unknown."""
-        if vector is not None and len(vector) <= _MOST_ELEMENTS:
+        if vector is not None and len(vector) <= MOST_ELEMENTS:
             self._vectors[name] = vector
 
     def know_tensor(self, name: str, tensor: SmallTensor | None) -> None:
         """Keep an integer tensor that a rule found; None is unknown."""
-        if tensor is None or len(tensor.elements) > _MOST_ELEMENTS:
+        if tensor is None or len(tensor.elements) > MOST_ELEMENTS:
             return
         self.know_dims(name, tensor.shape)
         if len(tensor.shape) <= 1:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from sift_onnx.backends.lowering.sizes.known import KnownSizes, SmallTensor
+from sift_onnx.backends.lowering.sizes.known import MOST_ELEMENTS, KnownSizes, SmallTensor
 from sift_onnx.shapes.numpy_ops import MOVING, compute
 
 __all__ = ["moved_tensor"]
@@ -43,6 +43,6 @@ def moved_tensor(known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[st
     places = np.split(np.arange(len(elements)), np.cumsum([len(tensor.elements) for tensor in tensors])[:-1])
     shaped = [part.reshape(tensor.shape) for part, tensor in zip(places, tensors, strict=True)]
     made = compute(node.op_type, [*shaped, *arrays], attributes)
-    if made is None:
+    if made is None or made[0].size > MOST_ELEMENTS:
         return None
     return SmallTensor(tuple(elements[place] for place in made[0].reshape(-1)), made[0].shape)

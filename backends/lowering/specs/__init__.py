@@ -5,7 +5,16 @@ from sift_onnx.backends.lowering.specs.attention import Attention, AttentionRoun
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
 from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
-from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Range, Repeated, Reshaped, Sliced, Transposed
+from sift_onnx.backends.lowering.specs.moving import (
+    Joined,
+    Moving,
+    OpenJoined,
+    Range,
+    Repeated,
+    Reshaped,
+    Sliced,
+    Transposed,
+)
 from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
 from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise, UnaryFunction
 from sift_onnx.backends.lowering.specs.products import BatchedMatmul
@@ -69,6 +78,7 @@ __all__ = [
     "MaskPart",
     "Matmul",
     "Moving",
+    "OpenJoined",
     "Pair",
     "PixelCopy",
     "Pool",

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeGuard
 
+from sift_onnx.backends.lowering.cut_sizes import sliced
 from sift_onnx.backends.lowering.dims import Dim, bound, names_in
 from sift_onnx.backends.lowering.specs.windows import Pair
 
-__all__ = ["Joined", "Moving", "Range", "Repeated", "Reshaped", "Sliced", "Transposed", "is_pair"]
+__all__ = ["Joined", "Moving", "OpenJoined", "Range", "Repeated", "Reshaped", "Sliced", "Transposed", "is_pair"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Transposed:
 
 @dataclass(frozen=True)
 class Range:
-    """Positions ``range(size)[start:stop:step]`` of an axis, forwards; one of them where the size is not known.
+    """Positions ``range(size)[start:stop:step]`` of an axis, forwards.
 
     Attributes:
         axis: that they lie along.
@@ -64,6 +65,19 @@ class Range:
         """The positions of an axis of ``size``."""
         return range(size)[self.start : self.stop : self.step]
 
+    @property
+    def is_one(self) -> bool:
+        """Whether it is one position of an axis that has it."""
+        return self.start + 1 == (0 if self.stop is None else self.stop)
+
+    def count(self, size: Dim) -> Dim:
+        """How many positions those of an axis of ``size`` are."""
+        if isinstance(size, int):
+            return len(self.places(size))
+        found = 1 if self.is_one else sliced(size, self.start, self.stop, self.step)
+        assert found is not None, "the rule has asked"
+        return found
+
 
 @dataclass(frozen=True)
 class Sliced:
@@ -75,9 +89,22 @@ class Sliced:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Axes of one position that have ``sizes`` of them in the result, by axis: all the same."""
+    """Axes of one position that have ``sizes`` of them in the result, by axis: all the same.
 
-    sizes: tuple[Pair, ...]
+    A size may be what a run knows by its name.
+    """
+
+    sizes: tuple[tuple[int, Dim], ...]
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*(names_in(size) for _, size in self.sizes))
+
+    def bound(self, known: Mapping[str, int]) -> Repeated:
+        """With the sizes that are ``known``."""
+        if not any(isinstance(size, (str, tuple)) for _, size in self.sizes):
+            return self
+        return Repeated(tuple((axis, bound(size, known)) for axis, size in self.sizes))
 
 
 @dataclass(frozen=True)
@@ -104,12 +131,29 @@ class Joined:
         return min((start for start in self.starts if start > first), default=self.size) - first
 
 
+@dataclass(frozen=True)
+class OpenJoined:
+    """Operands one after the other along an axis, of sizes that only a run knows; then it is :class:`Joined`.
+
+    Attributes:
+        axis: along which they lie.
+        places: of each operand, in the order of the result.
+        size: of the result, as far as it is known.
+        repeated: as of :class:`Joined`.
+    """
+
+    axis: int
+    places: tuple[int, ...]
+    size: Dim
+    repeated: tuple[int, ...] = ()
+
+
 @lru_cache(maxsize=256)
 def _names_of(axes: tuple[Dim | Pair, ...]) -> frozenset[str]:
     return frozenset().union(*(names_in(axis) for axis in axes if not is_pair(axis)))
 
 
-Moving = Reshaped | Transposed | Sliced | Repeated | Joined
+Moving = Reshaped | Transposed | Sliced | Repeated | Joined | OpenJoined
 
 
 def is_pair(axis: Dim | Pair) -> TypeGuard[Pair]:

@@ -9,7 +9,16 @@ from sift_onnx.backends.lowering.specs.attention import Attention
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated, TableRows
 from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
-from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Repeated, Reshaped, Sliced, Transposed, is_pair
+from sift_onnx.backends.lowering.specs.moving import (
+    Joined,
+    Moving,
+    OpenJoined,
+    Repeated,
+    Reshaped,
+    Sliced,
+    Transposed,
+    is_pair,
+)
 from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
 from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
 from sift_onnx.backends.lowering.specs.products import BatchedMatmul, dims_of_product
@@ -143,14 +152,13 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case Sliced():
             left: list[Dim] = list(dims)
             for taken in spec.ranges:
-                size = dims[taken.axis]
-                left[taken.axis] = len(taken.places(size)) if isinstance(size, int) else 1
+                left[taken.axis] = taken.count(dims[taken.axis])
             dropped = {taken.axis for taken in spec.ranges} if spec.drops else set()
             return tuple(size for axis, size in enumerate(left) if axis not in dropped)
         case Repeated(sizes=sizes):
             repeated = dict(sizes)
             return tuple(repeated.get(axis, size) for axis, size in enumerate(dims))
-        case Joined(axis=axis):
+        case Joined(axis=axis) | OpenJoined(axis=axis):
             return (*dims[:axis], spec.size, *dims[axis + 1 :])
         case _:
             return dims

@@ -75,10 +75,10 @@ class GatherElements:
 
 @dataclass(frozen=True)
 class GatherRows:
-    """Rows of a constant table, the second operand, by their places, as a codebook's vectors.
+    """Rows of a matrix, the second operand, by their places, as a codebook's vectors.
 
     Attributes:
-        columns: of the table.
+        columns: of the matrix.
     """
 
     columns: int

@@ -1,9 +1,10 @@
 """Sizes as expressions."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sift_onnx.backends.lowering.cut_sizes import sliced
 from sift_onnx.backends.lowering.dims import (
     added,
     bound,
@@ -113,3 +114,26 @@ def test_sums_know_their_terms_in_any_order():
     assert bound(whole, {"past": 4}) == added([4, "new"])
     assert bound(whole, {"past": 4, "new": 1}) == 5
     assert names_in(whole) == {"past", "new"}
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    start=st.integers(-6, 6),
+    stop=st.none() | st.integers(-6, 8) | st.just(2**63 - 1),
+    step=st.integers(1, 3),
+    size=st.integers(0, 12),
+)
+def test_what_a_slice_leaves_of_an_open_axis_is_what_it_leaves_in_a_run(
+    start: int, stop: int | None, step: int, size: int
+) -> None:
+    wanted = len(range(size)[start:stop:step])
+    assert sliced(size, start, stop, step) == wanted
+    for axis in ("t", added(["t", "u"]), product([2, "t"])):
+        found = sliced(axis, start, stop, step)
+        if found is None:
+            assert start < 0 <= (0 if stop is None else stop)
+            continue
+        for known in ({"t": size, "u": 0}, {"t": size, "u": 3}):
+            own = bound(axis, known)
+            assert isinstance(own, int)
+            assert bound(found, known) == len(range(own)[start:stop:step])

@@ -292,3 +292,77 @@ def test_the_last_positions_of_an_axis_as_many_as_it_has() -> None:
 def test_the_first_of_several_times_as_many_positions() -> None:
     assert cut(product([4, "n"]), "n") == "n"
     assert cut("n", product([4, "n"])) != product([4, "n"])
+
+
+def test_sizes_that_are_tiled() -> None:
+    net, x = dynamic()
+    pair = net.op("Gather", net.op("Shape", x), net.constant([1, 0]))
+    twice = net.op("Tile", pair, net.constant([2]), name="twice")
+    rows = net.op("Tile", net.op("Unsqueeze", pair, net.constant([0])), net.constant([2, 2]), name="rows")
+    net.op("Gather", rows, net.constant(1), axis=0, name="row")
+    net.op("Expand", net.op("Reshape", x, twice), twice, name="many")
+    net.op("Tile", pair, net.constant([1 << 40]), name="too many")
+    net.op("Tile", pair, net.constant([-1]), name="negative")
+    net.op("Tile", pair, net.constant([1, 2]), name="of another rank")
+    net.op("Tile", pair, pair, name="of open size")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.vector("twice") == ("t", "n", "t", "n")
+    assert graph.vector("row") == ("t", "n", "t", "n")
+    assert graph.dims("rows") == (2, 4)
+    assert graph.dims("many") == ("t", "n", "t", "n")
+    for name in ("too many", "negative", "of another rank", "of open size"):
+        assert graph.vector(name) is None
+
+
+def test_sizes_of_places_and_of_ranges() -> None:
+    net, x = dynamic()
+    for op, attributes, name in (
+        ("ArgMax", {"axis": 1}, "kept"),
+        ("ArgMin", {"axis": -2, "keepdims": 0}, "dropped"),
+        ("Flatten", {"axis": 2}, "rows"),
+        ("Flatten", {"axis": -3}, "row"),
+    ):
+        net.op(op, x, **attributes, name=name)
+    for name, start, end in (("others", 1, 2**62), ("first", 0, 1), ("last", -1, 2**63 - 1), ("some", 0, 3)):
+        net.op("Slice", x, *(net.constant([n]) for n in (start, end, 1)), name=name)
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("kept") == ("n", 1, 12)
+    assert graph.dims("dropped") == ("n", 12)
+    assert graph.dims("rows") == (product(("n", "t")), 12)
+    assert graph.dims("row") == (1, product((12, "n", "t")))
+    assert graph.dims("others") == ("n", ("window", "t", 1, -2, 0), 12)
+    assert graph.dims("first") == graph.dims("last") == ("n", 1, 12)
+    assert graph.dims("some") == ("n", cut("t", 3), 12)
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_sizes_of_the_largest_values_and_of_sampled_images(opset: int) -> None:
+    net = Net(opset=opset)
+    x = net.input("x", 2, 5, 12, declared=["n", "t", 12])
+    grid = net.input("grid", 2, 3, 4, 2, declared=["m", "a", "b", 2])
+    image = net.input("image", 2, 6, 5, 5, declared=["n", 6, "h", "w"])
+    if opset < 10:
+        net.op("TopK", x, outputs=2, k=3, axis=1, name="best")
+    else:
+        net.op("TopK", x, net.constant([3]), outputs=2, axis=1, name="best")
+        net.op("TopK", x, net.op("Gather", net.op("Shape", x), net.constant([0])), outputs=2, axis=-1, name="open")
+        net.op("GridSample", image, grid, name="sampled")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("best") == graph.dims("best.1") == ("n", 3, 12)
+    if opset >= 10:
+        assert graph.dims("open") == ("n", "t", "n")
+        assert graph.dims("sampled") == ("n", 6, "a", "b")
+
+
+def test_sizes_of_products_of_vectors() -> None:
+    net, x = dynamic()
+    vector, rows = net.weight(12), net.input("rows", 5, declared=["t"])
+    net.op("MatMul", x, vector, name="by columns")
+    net.op("MatMul", rows, x, name="by rows")
+    net.output(net.op("Relu", x), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("by columns") == ("n", "t")
+    assert graph.dims("by rows") == ("n", 12)

@@ -26,6 +26,7 @@ from sift_onnx.backends.lowering.specs import (
     Joined,
     LinearResize,
     Moving,
+    OpenJoined,
     PixelCopy,
     Recurrent,
     ReduceExtreme,
@@ -40,6 +41,9 @@ from sift_onnx.backends.lowering.specs import (
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
 __all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_of_channels", "is_scaled", "moves_channels"]
+
+# Of one operand, and do not take just any.
+_CHECKED = (Reshaped, Repeated, Sliced, Joined, Recurrent, ArgExtreme, ReduceExtreme, TopK)
 
 
 @dataclass(frozen=True)
@@ -98,11 +102,15 @@ def is_scaled(
 def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
     """Whether an operator takes operands of these sizes: what is known before a run need not hold in it."""
     first, *others = operands
-    if not others and not isinstance(spec, (Reshaped, Joined, Recurrent, ArgExtreme, ReduceExtreme, TopK)):
+    if not others and not isinstance(spec, _CHECKED):
         return True
     match spec:
         case Reshaped():
             return math.prod(first) == math.prod(result)
+        case Repeated(sizes=sizes):
+            return all(isinstance(size, int) and size >= 0 and first[axis] == 1 for axis, size in sizes)
+        case Sliced(ranges=ranges, drops=True):
+            return all(len(taken.places(first[taken.axis])) == 1 for taken in ranges)
         case Joined(axis=axis):
             wanted = _without(result, axis)
             return all(
@@ -178,7 +186,7 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
             return order[0] == 0
         case Sliced(ranges=ranges):
             return all(taken.axis > 0 for taken in ranges)
-        case Joined(axis=axis):
+        case Joined(axis=axis) | OpenJoined(axis=axis):
             return axis > 0
         case ArgExtreme(axis=axis) | TopK(axis=axis) | GatherElements(axis=axis) | Softmax(axis=axis):
             return axis != 0
@@ -191,6 +199,8 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
             return len(first) == len(second) > 2 and first[0] == second[0]
         case Repeated(sizes=sizes):
             return all(axis > 0 for axis, _ in sizes)
+        case GatherRows():
+            return step.inputs[1] in region.constants
         case Attention() if step.mask:
             mask = region.constants.get(step.mask)
             return mask is not None and (step.spec.repeats_mask or mask.ndim < 3 or mask.shape[0] == 1)
@@ -221,7 +231,7 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], views: Mapping[str, View]
             stays = order[0] == 0
         case Sliced(ranges=ranges):
             stays = all(taken.axis for taken in ranges)
-        case Joined(axis=axis):
+        case Joined(axis=axis) | OpenJoined(axis=axis):
             stays = axis > 0
         case Repeated(sizes=repeated):
             stays = all(axis for axis, _ in repeated)
@@ -243,5 +253,6 @@ def is_of_channels(step: Step, axis: int) -> bool:
 def moves_channels(region: Region) -> bool:
     """Whether images are cut into channels, or joined."""
     return any(
-        isinstance(step.spec, (Sliced, Joined, Channels)) and step.result_view == "image" for step in region.steps
+        isinstance(step.spec, (Sliced, Joined, OpenJoined, Channels)) and step.result_view == "image"
+        for step in region.steps
     )

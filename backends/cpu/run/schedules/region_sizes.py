@@ -9,9 +9,21 @@ from typing import cast
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.batches import are_operands_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key
+from sift_onnx.backends.cpu.run.schedules.resolved import resolved
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Conv, LayerNormalization, Matmul, Reshaped, Transposed, result_dims
+from sift_onnx.backends.lowering.specs import (
+    Conv,
+    Joined,
+    LayerNormalization,
+    Matmul,
+    Repeated,
+    Reshaped,
+    Sliced,
+    Spec,
+    Transposed,
+    result_dims,
+)
 from sift_onnx.errors import UsageError
 
 __all__ = ["sizes_of_values"]
@@ -39,17 +51,28 @@ def sizes_of_values(region: Region, sizes: Sequence[Sizes]) -> dict[str, Sizes]:
         if len(operands) == 1 and isinstance(step.spec, _FITTING):
             dims[step.output] = cast("Sizes", result_dims(step.spec, operands[0]))
             continue
-        spec = step.spec.bound(names) if isinstance(step.spec, Reshaped) else step.spec
+        whole = resolved(step, operands)
+        if whole is not step:
+            operands = [operands[step.inputs.index(name)] for name in whole.inputs]
+            step = whole
+        spec = step.spec.bound(names) if isinstance(step.spec, (Reshaped, Repeated)) else step.spec
         result = result_dims(spec, *operands[:2])
         if {*map(type, result)} - {int}:
             raise _unfit(step, name_of_step, operands, result)
         made = cast("Sizes", result)
         if not are_operands_of(spec, operands, made):
             raise _unfit(step, name_of_step, operands, result)
-        if 0 in made[1:] and 0 not in operands[0][1:]:
+        if 0 in made[1:] and 0 not in operands[0][1:] and not _may_be_empty(spec):
             raise _too_small(step, name_of_step, operands[0])
         dims[step.output] = made
     return dims
+
+
+def _may_be_empty(spec: Spec) -> bool:
+    """Whether an operator that only moves values makes nothing of some, as ONNX specifies."""
+    if isinstance(spec, Sliced):
+        return not any(taken.is_one for taken in spec.ranges)
+    return isinstance(spec, (Repeated, Joined))
 
 
 def _named_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, int]:

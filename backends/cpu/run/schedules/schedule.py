@@ -27,6 +27,7 @@ from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
 from sift_onnx.backends.cpu.run.schedules.product_steps import multiply
 from sift_onnx.backends.cpu.run.schedules.recurrent_steps import walk_steps
+from sift_onnx.backends.cpu.run.schedules.resolved import resolved_region
 from sift_onnx.backends.cpu.run.schedules.tensor_copies import contiguous_images
 from sift_onnx.backends.cpu.run.schedules.token_steps import attend, attend_to_cache, pool_rows, rotate
 from sift_onnx.backends.cpu.run.schedules.values import OpOf, Values
@@ -81,6 +82,7 @@ def schedule(
         threads: that run it.
         isa: instruction set.
     """
+    region = resolved_region(region, dims)
     values = Values(region, dims, layout_of, op_of, threads, isa)
     for index, step in enumerate(region.steps):
         _run_step(values, index, step)

@@ -74,11 +74,13 @@ class Values:
         """An input lies in an array of the caller."""
         array = f"{key}:array"
         self.calls.places[array] = (number, 0)
+        # An empty operand that is left out has no reader.
+        dtype = self.region.dtypes.get(name, DType.FLOAT32)
         if view == "array":
             self.masks[name] = array
-        elif self.region.dtypes[name] is DType.INT64:
+        elif dtype is DType.INT64:
             self.integers[key] = Stored(array, kernel_shape(self.dims[key], view), "integers")
-        elif self.region.dtypes[name].is_bytes:
+        elif dtype.is_bytes:
             self.bytes.stored[key] = Stored(array, kernel_shape(self.dims[key], view), "bytes")
             if name in self.region.signed:
                 self.bytes.signed.add(key)

@@ -61,7 +61,9 @@ def _cut(view: PlacedView, taken: Range) -> PlacedView | None:
     if places == range(size):
         return view
     offset = view.offset
-    if len(axis) == 1:
+    if not places:
+        left = axis_of(0, 1)
+    elif len(axis) == 1:
         stride = axis[0][1]
         left = axis_of(len(places), stride * places.step)
         offset += stride * places.start

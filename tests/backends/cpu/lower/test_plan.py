@@ -370,3 +370,24 @@ def test_a_gelu_of_double_precision_is_left_to_onnxruntime():
     (gelu,) = (placement for placement in plan.placements if placement.name == "gelu")
     assert gelu.placement == "onnxruntime"
     assert gelu.reason.endswith("is double; the kernels are for float32")
+
+
+def test_what_kernels_compute_for_onnxruntime_alone_parts_no_region():
+    """A mask that is computed with both would be waited for: what is behind it would be a region of its own."""
+    net = SparseNet()
+    x = net.input("x", 2, 64, 512, declared=["n", "t", 512])
+    y = net.op("Relu", net.dense(x, 512, 512))
+    length = net.op("Gather", net.op("Shape", x), net.constant(1))
+    positions = net.op("Range", net.constant(0), length, net.constant(1))
+    column = net.op("Unsqueeze", net.op("Cast", positions, to=1), net.constant([0, 2]))
+    bias = net.op("Atan", net.op("Sqrt", column, name="root"))
+    counts = net.op(
+        "Concat", net.constant([1]), net.op("Unsqueeze", length, net.constant([0])), net.constant([1]), axis=0
+    )
+    table = net.op("Tile", net.op("Softsign", net.weight(1, 1, 512)), counts, name="table")
+    net.output(net.dense(net.op("Add", net.op("Add", y, bias), table), 512, 512))
+    program = assert_same_at_batches(net.model(), [2, 3], {"x": (1, 64, 512)})
+    assert len(program.parts) == 2
+    assert places(program)["root"] == "onnxruntime"
+    assert places(program)["table"] == "kernels"
+    assert_same_at_batches(net.model(), [2], {"x": (1, 9, 512)})

@@ -22,26 +22,32 @@ void GatherElements::run(ThreadPool& pool, const Shape& shape, const float* in, 
                          float* out) const {
   if (others.second == nullptr) throw std::invalid_argument("gather elements: there are no indices");
   const std::int64_t pixels = shape.h * shape.w;
-  // Where the value of the index at `place` lies, for the first pixel of an image.
-  const auto plane_of = [&](std::int64_t image, std::int64_t place) {
+  // The channel that the index at `place` is one of.
+  const auto channel_at = [&](std::int64_t place) {
     const std::int64_t stored = load_integer(others.second, place);
     const std::int64_t index = stored < 0 ? stored + shape.c : stored;
     if (index < 0 || index >= shape.c) {
       throw std::invalid_argument("GatherElements: index " + std::to_string(stored) + " of an axis of " +
                                   std::to_string(shape.c) + " values");
     }
-    return in + (image * shape.c + index) * pixels;
+    return index;
   };
   if (pixels == 0) return;
   for_each_task(pool, shape.n * count_, pixels, [&](std::int64_t row, std::int64_t end) {
-    for (; row < end; ++row) {
-      float* const made = out + row * pixels;
+    while (row < end) {
       const std::int64_t image = row / count_;
+      const float* const planes = in + image * shape.c * pixels;
+      const std::int64_t last = std::min(end, (image + 1) * count_);
       if (has_index_for_all_) {
-        std::copy_n(plane_of(image, row), pixels, made);
-        continue;
+        for (; row < last; ++row) std::copy_n(planes + channel_at(row) * pixels, pixels, out + row * pixels);
+      } else if (pixels == 1) {
+        for (; row < last; ++row) out[row] = planes[channel_at(row)];
+      } else {
+        for (; row < last; ++row) {
+          float* const made = out + row * pixels;
+          for (std::int64_t p = 0; p < pixels; ++p) made[p] = planes[channel_at(row * pixels + p) * pixels + p];
+        }
       }
-      for (std::int64_t p = 0; p < pixels; ++p) made[p] = plane_of(image, row * pixels + p)[p];
     }
   });
 }

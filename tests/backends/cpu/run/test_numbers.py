@@ -1,0 +1,104 @@
+"""Arithmetic with a number, of activations whose channels only a run counts, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, left_to_onnxruntime, places
+
+from sift_onnx.backends.cpu.run.program import CpuProgram
+
+pytestmark = pytest.mark.usefixtures("every_region_pays")
+
+WIDTH = 6
+
+
+def scores(net: SparseNet) -> tuple[str, str, str]:
+    """The model's input, queries, and keys with tokens as channels."""
+    x = net.input("x", 2, 7, 5, declared=["n", "t", 5])
+    queries, keys = (net.dense(x, 5, WIDTH) for _ in range(2))
+    return x, queries, str(net.op("Transpose", keys, perm=[0, 2, 1]))
+
+
+def assert_in_kernels(net: SparseNet) -> CpuProgram:
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    rng = np.random.default_rng(0)
+    for n, t in ((1, 1), (2, 7), (3, 17), (16, 5)):
+        feeds = {"x": rng.standard_normal((n, t, 5)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+    assert left_to_onnxruntime(program) == {}
+    assert len(program.parts) == 1
+    return program
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_a_number_beside_open_channels(op: str, shape: tuple[int, ...]) -> None:
+    net = SparseNet(opset=18)
+    _, queries, keys = scores(net)
+    net.output(net.op("MatMul", queries, net.op(op, keys, net.constant(np.full(shape, 2.5, np.float32)))))
+    assert_in_kernels(net)
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+def test_a_number_before_open_channels(op: str) -> None:
+    net = SparseNet(opset=18)
+    _, queries, keys = scores(net)
+    net.output(net.op("MatMul", queries, net.op(op, net.constant(-0.75), keys)))
+    assert_in_kernels(net)
+
+
+def test_a_root_of_a_size_divides() -> None:
+    """DeBERTa's scale: of the depth of a head, and of the kinds of scores that are added."""
+    net = SparseNet(opset=18)
+    _, queries, keys = scores(net)
+    depth = net.op("Slice", net.op("Shape", queries), net.constant([-1]), net.constant([2**62]), net.constant([0]))
+    depth = net.op("Cast", net.op("Squeeze", depth, net.constant([0])), to=1)
+    scale = net.op("Cast", net.op("Sqrt", net.op("Mul", depth, net.constant(3.0))), to=1)
+    net.output(net.op("MatMul", queries, net.op("Div", keys, scale)))
+    assert_in_kernels(net)
+
+
+@pytest.mark.parametrize("number", [0.0, 1e-42])
+def test_what_has_no_finite_reciprocal_divides_in_onnxruntime(number: float) -> None:
+    net = SparseNet(opset=18)
+    _, queries, keys = scores(net)
+    scaled = net.op("Div", keys, net.constant(np.float32(number)), name="scaled")
+    net.output(net.op("MatMul", queries, net.op("Softsign", scaled)))
+    assert places(CpuProgram(net.model(), ONE_THREAD))["scaled"] == "onnxruntime"
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_a_vector_multiplies_columns(rank: int, computed: bool) -> None:
+    """As detectors take the mean of a distribution over bins; the vector may be made of constants."""
+    net = SparseNet(opset=18)
+    x = net.input("x", 2, 7, 5, declared=["n", "t", 5])
+    y = net.op("Softmax", net.dense(x, 5, WIDTH), axis=-1)
+    bins = net.constant(np.linspace(-1, 2, WIDTH))
+    if computed:
+        bins = net.op("Concat", *net.op("Split", net.op("Softsign", bins), outputs=2, num_outputs=2), axis=0)
+    shape = {2: [-1, WIDTH], 3: [0, 0, WIDTH], 4: [0, -1, 1, WIDTH]}[rank]
+    mean = net.op("MatMul", net.op("Reshape", y, net.constant(shape)), bins, name="mean")
+    sizes = net.op("Slice", net.op("Shape", x), net.constant([0]), net.constant([2]))
+    back = net.op("Reshape", mean, net.op("Concat", sizes, net.constant([1]), axis=0))
+    net.output(net.dense(back, 1, 4))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    rng = np.random.default_rng(0)
+    for n, t in ((1, 1), (2, 7), (3, 17), (16, 5)):
+        feeds = {"x": rng.standard_normal((n, t, 5)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+    assert places(program)["mean"] == "kernels"
+    assert len(program.parts) == 1
+
+
+def test_a_vector_of_another_size_or_type_is_left_to_onnxruntime() -> None:
+    net = SparseNet(opset=18)
+    x = net.dense(net.input("x", 2, 7, 5, declared=["n", 7, 5]), 5, WIDTH)
+    vector = net.input("vector", WIDTH)
+    net.output(net.op("Relu", net.op("MatMul", x, vector, name="mean")))
+    program = CpuProgram(net.model(), ONE_THREAD)
+    assert_same_as_onnxruntime(net.model(), net.feeds, program)
+    assert places(program)["mean"] == "onnxruntime"
