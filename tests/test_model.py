@@ -143,6 +143,15 @@ def test_other_kinds_are_refused(source):
         Model.load(source)
 
 
+def test_what_a_verb_returns_names_its_model(tmp_path):
+    pruned = sift_onnx.prune(convolutions(), 0.5)
+    with pytest.raises(UsageError, match="cannot read a model from 'Rewritten'; pass its `model`"):
+        sift_onnx.save(pruned, tmp_path / "pruned.onnx")
+    sift_onnx.save(pruned.model, tmp_path / "pruned.onnx")
+
+
+
+
 def test_model_cannot_be_saved_to_something_else(proto):
     with pytest.raises(OutputError, match="name a file"):
         sift_onnx.save(proto, proto)
