@@ -95,7 +95,7 @@ def taken_for_equal(
         with_names: makes the graph with other names, by those of the model.
         shapes: of inputs that are known; their sizes are not taken for equal where they differ.
     """
-    groups = {name: (axis,) for name, axis in _open_axes(graph).items()}
+    groups: dict[str, tuple[OpenAxis, ...]] = {name: (axis,) for name, axis in _open_axes(graph).items()}
     inputs = {name: {spec for spec in graph.inputs if name in (graph.dims(spec) or ())} for name in groups}
     found, view = NOTHING_EQUAL, graph
     while len(groups) > 1:

@@ -225,9 +225,7 @@ class _Opener:
         setting = Setting(rates, sizes_to_expect(graph, options.batch, options.input_shapes))
         return lower(graph, threads, setting, is_timed, WEIGHT_VALUES[options.weight_values])
 
-    def _in_fewer_parts(
-        self, read: ReadModel, graph: GraphView, plan: Plan, is_timed: bool
-    ) -> tuple[Plan, EqualSizes]:
+    def _in_fewer_parts(self, read: ReadModel, graph: GraphView, plan: Plan, is_timed: bool) -> tuple[Plan, EqualSizes]:
         """A plan that takes sizes which meet for equal, and which these are, if it has fewer parts than ``plan``."""
 
         def with_names(names: Mapping[str, str]) -> GraphView:
@@ -284,9 +282,7 @@ class _Opener:
         trials = self._trials(lowered, parts, graph, held) if lowered.is_timed else None
         placements = by_numpy(placements, programs)
         otherwise = self._without_equal_sizes(graph) if lowered.equal != NOTHING_EQUAL else None
-        return OpenedModel(
-            lowered.metadata, inputs, outputs, placements, parts, trials, held, lowered.equal, otherwise
-        )
+        return OpenedModel(lowered.metadata, inputs, outputs, placements, parts, trials, held, lowered.equal, otherwise)
 
     def _opened_in_float32(self, lowered: LoweredModel, graph: GraphView) -> OpenedModel:
         """A model of halves that onnxruntime has no operators for, as it has few for bfloat16."""

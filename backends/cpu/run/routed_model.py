@@ -10,8 +10,8 @@ from typing import Any
 import numpy.typing as npt
 
 from sift_onnx.backends.base import Placement
-from sift_onnx.backends.cpu.run.cache_rooms import CacheStep, can_have_rooms
 from sift_onnx.backends.cpu.lower.placements import KERNELS
+from sift_onnx.backends.cpu.run.cache_rooms import CacheStep, can_have_rooms
 from sift_onnx.backends.cpu.run.input_checks import InputCheck
 from sift_onnx.backends.cpu.run.opening import OpenedModel
 from sift_onnx.backends.cpu.run.parts import PartProgram
