@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nets import Net
 
@@ -42,6 +42,11 @@ SIZES = st.recursive(
 )
 
 
+# Recursive strategies take long to set up where processors are busy.
+SLOWLY_DRAWN = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@SLOWLY_DRAWN
 @given(SIZES, SIZES, st.tuples(*[st.integers(1, 9)] * 3))
 def test_sizes_are_equal_in_all_runs_where_the_names_are(first: Dim, second: Dim, values: tuple[int, ...]) -> None:
     names = equated(first, second)
@@ -52,6 +57,7 @@ def test_sizes_are_equal_in_all_runs_where_the_names_are(first: Dim, second: Dim
         assert bound(first, sizes) == bound(second, sizes)
 
 
+@SLOWLY_DRAWN
 @given(SIZES, st.sampled_from(["a", "b"]))
 def test_a_size_and_the_same_of_another_name_are_equated(size: Dim, name: str) -> None:
     other = bound(size, {name: "z"})
@@ -61,6 +67,7 @@ def test_a_size_and_the_same_of_another_name_are_equated(size: Dim, name: str) -
     assert equated(size, size) is None
 
 
+@SLOWLY_DRAWN
 @given(SIZES, st.tuples(*[st.integers(1, 9)] * 3))
 def test_new_names_can_be_bound_as_the_old_ones(size: Dim, values: tuple[int, ...]) -> None:
     renamed = bound(size, {"a": "b"})
