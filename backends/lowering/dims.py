@@ -179,8 +179,8 @@ def broadcast(first: Dim, second: Dim) -> Dim:
     return second if first == 1 else ("broadcast", first, second)
 
 
-def bound(size: Dim, known: Mapping[str, int]) -> Dim:
-    """``size`` with numbers in the place of the names that are ``known``."""
+def bound(size: Dim, known: Mapping[str, Dim]) -> Dim:
+    """``size`` with numbers, or other sizes, in the place of the names that are ``known``."""
     match size:
         case int():
             return size

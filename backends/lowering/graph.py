@@ -77,6 +77,23 @@ class GraphView:
         view._read(proto, {**self.constants, **constants}, origin)
         return view
 
+    def with_names(self, names: Mapping[str, str]) -> GraphView:
+        """The same graph, with other names for open sizes of its inputs: the new name by the one that they have."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        for info in proto.graph.input:
+            for dim, size in zip(info.type.tensor_type.shape.dim, self.dims(info.name) or (), strict=False):
+                if size in names:
+                    dim.dim_param = names[str(size)]
+        for info in (*proto.graph.value_info, *proto.graph.output):
+            for dim in info.type.tensor_type.shape.dim:
+                if dim.dim_param in names:
+                    dim.dim_param = names[dim.dim_param]
+        view = GraphView.__new__(GraphView)
+        view.rounding = self.rounding
+        view._read(proto, dict(self.constants), self.origin)
+        return view
+
     def _read(
         self,
         proto: onnx.ModelProto,

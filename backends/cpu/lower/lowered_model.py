@@ -9,6 +9,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.plan import Plan
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.lower.weights import packed_rows, packed_weights, quad_weights
+from sift_onnx.backends.lowering.equal_sizes import NOTHING_EQUAL, EqualSizes
 from sift_onnx.backends.lowering.specs import LinearLayer, QuantizedMatmul, Recurrent
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.shapes.tensor_specs import TensorSpec
@@ -44,6 +45,7 @@ class LoweredModel:
         metadata: of the model.
         is_timed: whether onnxruntime may have the whole model, so that the plan can be timed against it.
         is_widened: whether the plan computes in float32 where the model has halves.
+        equal: sizes of inputs that the plan takes for one.
     """
 
     plan: Plan
@@ -53,6 +55,7 @@ class LoweredModel:
     metadata: ModelMetadata
     is_timed: bool
     is_widened: bool = False
+    equal: EqualSizes = NOTHING_EQUAL
 
 
 def weights_of(part: Region | Subgraph) -> RegionWeights:

@@ -35,7 +35,7 @@ __all__ = ["PackedCache"]
 
 # A file that was written so short a time ago may be written again without a change of its times.
 _SETTLED_NANOSECONDS = 2_000_000_000
-_NAMES = ("plan", "inputs", "outputs", "metadata", "is_timed", "is_widened")
+_NAMES = ("plan", "inputs", "outputs", "metadata", "is_timed", "is_widened", "equal")
 
 
 @dataclass(frozen=True)

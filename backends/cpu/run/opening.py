@@ -20,22 +20,24 @@ from sift_onnx.backends.base import CompileOptions, ModelSource, Placement
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
 from sift_onnx.backends.cpu.lower.lowered_model import LoweredModel, ModelMetadata, RegionWeights, weights_of
-from sift_onnx.backends.cpu.lower.plan import lower
+from sift_onnx.backends.cpu.lower.plan import Plan, lower
 from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect
 from sift_onnx.backends.cpu.lower.rates import rates_of
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
 from sift_onnx.backends.cpu.packed.cache import ModelKey, PackedCache
+from sift_onnx.backends.cpu.run.any_sizes import AnySizes
 from sift_onnx.backends.cpu.run.conversion import Conversion, held_caches
 from sift_onnx.backends.cpu.run.numpy_program import by_numpy, numpy_program
 from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool
-from sift_onnx.backends.cpu.run.read_model import read_model
+from sift_onnx.backends.cpu.run.read_model import ReadModel, read_model
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trials import Trials, clock_of
-from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
+from sift_onnx.backends.cpu.run.whole_model import SourceFile, may_be_opened, whole_model
 from sift_onnx.backends.forks import renew_in_children
+from sift_onnx.backends.lowering.equal_sizes import NOTHING_EQUAL, EqualSizes, taken_for_equal
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.lowering.volumes import volumes_as_images
@@ -64,6 +66,8 @@ class OpenedModel:
         parts: programs in order.
         trials: which way is faster for a class of shapes; None where nothing is timed.
         held: caches of halves that may be fed in float32, and are then returned so: the input by the output's name.
+        equal: sizes of inputs that it takes for one.
+        otherwise: the model for requests in which these differ; None where nothing is taken for equal.
     """
 
     metadata: ModelMetadata
@@ -73,6 +77,8 @@ class OpenedModel:
     parts: Parts
     trials: Trials | None
     held: Mapping[str, str] = field(default_factory=dict)
+    equal: EqualSizes = NOTHING_EQUAL
+    otherwise: AnySizes[OpenedModel] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,13 +181,19 @@ def _cached(opener: _Opener, cache: PackedCache) -> OpenedModel:
 
 @dataclass
 class _Opener:
-    """How a model is opened, see :func:`open_model`, and bytes of its constants, if it was read."""
+    """How a model is opened, see :func:`open_model`.
+
+    Attributes:
+        assumes: whether sizes of inputs may be taken for equal.
+        constant_bytes: of the model, if it was read.
+    """
 
     model: ModelSource | Model
     options: CompileOptions
     pool: ThreadPool
     isa: str
     peak: Peak
+    assumes: bool = True
     constant_bytes: int = 0
 
     @cached_property
@@ -191,14 +203,13 @@ class _Opener:
 
     def read(self) -> tuple[LoweredModel, GraphView]:
         """The model lowered, and the graph that onnxruntime has in its place."""
-        threads = self.pool.threads
         read = read_model(self.loaded)
         graph = volumes_as_images(read.graph)
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
-        rates = rates_of(self.isa, threads, _kernels.detected_isa())
-        setting = Setting(rates, sizes_to_expect(graph, self.options.batch, self.options.input_shapes))
         is_timed = not self.options.deterministic and may_be_opened(read.graph)
-        plan = lower(graph, threads, setting, is_timed, WEIGHT_VALUES[self.options.weight_values])
+        plan, equal = self._plan(graph, is_timed), NOTHING_EQUAL
+        if self.assumes and len(plan.parts) != 1:
+            plan, equal = self._in_fewer_parts(read, graph, plan, is_timed)
         inputs: tuple[TensorSpec, ...] = ()
         outputs: tuple[TensorSpec, ...] = ()
         if plan.parts or read.is_widened:
@@ -206,7 +217,41 @@ class _Opener:
             outputs = tuple(_output_spec(read.declared, info) for info in read.declared.proto.graph.output)
         weights = tuple(map(weights_of, plan.parts))
         metadata = _metadata(read.model)
-        return LoweredModel(plan, weights, inputs, outputs, metadata, is_timed, read.is_widened), read.graph
+        return LoweredModel(plan, weights, inputs, outputs, metadata, is_timed, read.is_widened, equal), read.graph
+
+    def _plan(self, graph: GraphView, is_timed: bool) -> Plan:
+        threads, options = self.pool.threads, self.options
+        rates = rates_of(self.isa, threads, _kernels.detected_isa())
+        setting = Setting(rates, sizes_to_expect(graph, options.batch, options.input_shapes))
+        return lower(graph, threads, setting, is_timed, WEIGHT_VALUES[options.weight_values])
+
+    def _in_fewer_parts(self, read: ReadModel, graph: GraphView, plan: Plan, is_timed: bool) -> tuple[Plan, EqualSizes]:
+        """A plan that takes sizes which meet for equal, and which these are, if it has fewer parts than ``plan``."""
+
+        def with_names(names: Mapping[str, str]) -> GraphView:
+            return volumes_as_images(read.with_names(names))
+
+        equal, named = taken_for_equal(graph, with_names, self.options.input_shapes or {})
+        if equal == NOTHING_EQUAL:
+            return plan, equal
+        other = self._plan(named, is_timed)
+        is_better = other.parts and (not plan.parts or len(other.parts) < len(plan.parts))
+        return (other, equal) if is_better else (plan, NOTHING_EQUAL)
+
+    def _without_equal_sizes(self, graph: GraphView | None) -> AnySizes[OpenedModel]:
+        """The model without taking sizes for equal; one from memory that was read is kept as it was read."""
+        source = self.model
+        if graph is not None and not isinstance(source, (str, os.PathLike)):
+            source = self.loaded
+        opener = replace(self, model=source, assumes=False)
+        file = SourceFile.of(source)
+
+        def opened() -> OpenedModel:
+            if file is not None:
+                file.check()
+            return opener.opened(*opener.read())
+
+        return AnySizes(opened)
 
     def opened(self, lowered: LoweredModel, graph: GraphView | None) -> OpenedModel:
         """What runs a lowered model; there is no graph where it was found in a cache."""
@@ -235,7 +280,9 @@ class _Opener:
         conversion = Conversion.of(inputs, outputs, held, is_widened=True) if lowered.is_widened else None
         parts = Parts(programs, [spec.name for spec in outputs], shapes, conversion)
         trials = self._trials(lowered, parts, graph, held) if lowered.is_timed else None
-        return OpenedModel(lowered.metadata, inputs, outputs, by_numpy(placements, programs), parts, trials, held)
+        placements = by_numpy(placements, programs)
+        otherwise = self._without_equal_sizes(graph) if lowered.equal != NOTHING_EQUAL else None
+        return OpenedModel(lowered.metadata, inputs, outputs, placements, parts, trials, held, lowered.equal, otherwise)
 
     def _opened_in_float32(self, lowered: LoweredModel, graph: GraphView) -> OpenedModel:
         """A model of halves that onnxruntime has no operators for, as it has few for bfloat16."""

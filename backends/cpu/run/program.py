@@ -171,8 +171,7 @@ class CpuProgram(Program):
         return frozenset(past for model in self._models.values() for past in model.opened.held.values())
 
     def _regions(self) -> list[RegionProgram]:
-        programs = (program for model in self._models.values() for program in model.programs)
-        return [program for program in programs if isinstance(program, RegionProgram)]
+        return [region for model in self._models.values() for region in model.regions]
 
     @property
     def parts(self) -> tuple[PartProgram, ...]:

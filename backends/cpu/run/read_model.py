@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -40,6 +41,10 @@ class ReadModel:
     graph: GraphView
     is_widened: bool
 
+    def with_names(self, names: Mapping[str, str]) -> GraphView:
+        """The graph that is lowered where open sizes of inputs have other names; see :meth:`GraphView.with_names`."""
+        return _graph_of(self.declared.with_names(names))[0]
+
 
 def read_model(model: Model) -> ReadModel:
     """Read a model, which is not changed.
@@ -57,8 +62,13 @@ def read_model(model: Model) -> ReadModel:
     model, _ = store_computed_parameters(model, integers=True)
     declared = GraphView(model)
     check_constant_sizes(declared)
+    graph, is_widened = _graph_of(declared)
+    return ReadModel(model, declared, graph, is_widened)
+
+
+def _graph_of(declared: GraphView) -> tuple[GraphView, bool]:
+    """The graph that stands for a model, and whether halves are float32 in it."""
     widened = in_float32(declared)
     graph = with_separate_operators(declared if widened is None else widened)
     graph = with_added_masks(without_cropped_padding(without_empty_operands(graph)))
-    graph = channels_first(with_standard_quantization(graph))
-    return ReadModel(model, declared, graph, widened is not None)
+    return channels_first(with_standard_quantization(graph)), widened is not None

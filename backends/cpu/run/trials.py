@@ -74,10 +74,18 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Route:
-    """What runs requests of a class, and why."""
+    """What runs requests of a class, and why.
+
+    Attributes:
+        way: what runs them.
+        verdict: why.
+        difference: sizes that the plan takes for equal and that differ in them, in words, where another one runs them;
+            or empty.
+    """
 
     way: Parts
     verdict: Verdict = Verdict(KERNELS)
+    difference: str = ""
 
 
 class Trials:

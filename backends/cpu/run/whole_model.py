@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sift_onnx.backends.base import CompileOptions, ModelSource
 from sift_onnx.backends.lowering.graph import GraphView
@@ -13,10 +14,36 @@ from sift_onnx.errors import BackendError
 from sift_onnx.graphs.constants import is_masked, nbytes_of, stored_values_of
 from sift_onnx.model import Model
 
-__all__ = ["may_be_opened", "whole_model"]
+__all__ = ["SourceFile", "may_be_opened", "whole_model"]
 
 # Weights that are held sparse are made dense for onnxruntime: up to this many bytes of them.
 _MOST_DENSIFIED = 32 << 20
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A model's file, which may be read again later.
+
+    Attributes:
+        path: of the file.
+        identity: of what was there when the session was created; None if it was gone.
+    """
+
+    path: str
+    identity: tuple[int, int, int] | None
+
+    @classmethod
+    def of(cls, model: object) -> SourceFile | None:
+        """Of a model that was given as a path; None for others."""
+        if not isinstance(model, (str, os.PathLike)):
+            return None
+        path = os.fspath(model)
+        return cls(path, _identity(path))
+
+    def check(self) -> None:
+        """Raise a :class:`BackendError` if the file is another one now."""
+        if self.identity is None or _identity(self.path) != self.identity:
+            raise BackendError(f"{self.path!r} has changed since the session was created")
 
 
 def may_be_opened(graph: GraphView) -> bool:
@@ -40,14 +67,12 @@ def whole_model(
     Returns:
         A function that raises a :class:`BackendError` where the file has changed, or the model was not kept.
     """
-    if isinstance(model, (str, os.PathLike)):
-        path = os.fspath(model)
-        before = _identity(path)
+    file = SourceFile.of(model)
+    if file is not None:
 
         def from_file() -> OnnxRuntimeProgram:
-            if before is None or _identity(path) != before:
-                raise BackendError(f"{path!r} has changed since the session was created")
-            return OnnxRuntimeProgram(path, options)
+            file.check()
+            return OnnxRuntimeProgram(file.path, options)
 
         return from_file
     if not is_kept:

@@ -1,0 +1,134 @@
+"""Sizes of inputs that a plan takes for one although the model names them differently.
+
+torch's newer exporter gives the batch of each input a name of its own where nothing in the model's Python code compares
+them. What is known of them here is all that there is: a plan is made of names, and a run checks sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy.typing as npt
+
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.meeting_sizes import names_that_meet
+
+__all__ = ["NOTHING_EQUAL", "EqualSizes", "OpenAxis", "taken_for_equal"]
+
+
+@dataclass(frozen=True)
+class OpenAxis:
+    """The first axis of a name: all axes of one name have one size anyway.
+
+    Attributes:
+        name: of its size.
+        input: that has it.
+        axis: its position.
+    """
+
+    name: str
+    input: str
+    axis: int
+
+
+@dataclass(frozen=True)
+class EqualSizes:
+    """Groups of axes; those of a group have one size in all runs that the plan is for.
+
+    Attributes:
+        groups: of two axes or more, each of another name. The first name stands for all.
+    """
+
+    groups: tuple[tuple[OpenAxis, ...], ...] = ()
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The name in the plan, by the name in the model where that is another one."""
+        return {axis.name: group[0].name for group in self.groups for axis in group[1:]}
+
+    @property
+    def text(self) -> str:
+        """What is taken for equal, in words; empty if nothing is."""
+        groups = [", ".join(repr(axis.name) for axis in group) for group in self.groups]
+        return f"planned for equal sizes {' and '.join(groups)}" if groups else ""
+
+    def difference(self, shapes: Mapping[str, tuple[int, ...]]) -> str:
+        """Two axes of a group whose sizes differ, in words; empty if there are none.
+
+        Args:
+            shapes: of the inputs, by name; those that are missing have any size.
+        """
+        for group in self.groups:
+            known = [axis for axis in group if axis.input in shapes]
+            sizes = [shapes[axis.input][axis.axis] for axis in known]
+            for axis, size in zip(known, sizes, strict=True):
+                if size != sizes[0]:
+                    first = known[0]
+                    return (
+                        f"{axis.name!r} is {size} in input {axis.input!r}, and {first.name!r} is {sizes[0]} in input "
+                        f"{first.input!r}"
+                    )
+        return ""
+
+    def difference_of(self, feeds: Mapping[str, npt.NDArray[Any]]) -> str:
+        """As :meth:`difference`, of arrays."""
+        return self.difference({name: array.shape for name, array in feeds.items()}) if self.groups else ""
+
+
+NOTHING_EQUAL = EqualSizes()
+
+
+def taken_for_equal(
+    graph: GraphView,
+    with_names: Callable[[Mapping[str, str]], GraphView],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> tuple[EqualSizes, GraphView]:
+    """Sizes of inputs that meet in the graph, and the graph where each group of them has one name.
+
+    Names that one input has both are not taken for one: they are a batch and a length, say.
+
+    Args:
+        graph: as the model names sizes.
+        with_names: makes the graph with other names, by those of the model.
+        shapes: of inputs that are known; their sizes are not taken for equal where they differ.
+    """
+    groups: dict[str, tuple[OpenAxis, ...]] = {name: (axis,) for name, axis in _open_axes(graph).items()}
+    inputs = {name: {spec for spec in graph.inputs if name in (graph.dims(spec) or ())} for name in groups}
+    found, view = NOTHING_EQUAL, graph
+    while len(groups) > 1:
+        count = len(groups)
+        for pair in names_that_meet(view):
+            # Names of the last round stand for their groups; names that were joined in this one do not.
+            first, second = (_group_of(groups, name) for name in pair)
+            if first is None or second is None or first == second or inputs[first] & inputs[second]:
+                continue
+            kept, other = sorted((first, second), key=list(groups).index)
+            together = (*groups[kept], *groups[other])
+            if EqualSizes((together,)).difference(shapes):
+                continue
+            groups[kept] = together
+            inputs[kept] |= inputs.pop(other)
+            del groups[other]
+        if len(groups) == count:
+            break
+        found = EqualSizes(tuple(group for group in groups.values() if len(group) > 1))
+        view = with_names(found.names)
+    return found, view
+
+
+def _group_of(groups: Mapping[str, tuple[OpenAxis, ...]], name: str) -> str | None:
+    """The first name of the group that has this one; None for what is no name of an input."""
+    return next((first for first, group in groups.items() if any(axis.name == name for axis in group)), None)
+
+
+def _open_axes(graph: GraphView) -> dict[str, OpenAxis]:
+    """The first axis of each name that an input has, by the name, in the order of inputs."""
+    found: dict[str, OpenAxis] = {}
+    for name in graph.inputs:
+        for axis, size in enumerate(graph.dims(name) or ()):
+            if isinstance(size, str):
+                found.setdefault(size, OpenAxis(size, name, axis))
+    return found
