@@ -150,8 +150,6 @@ def test_what_a_verb_returns_names_its_model(tmp_path):
     sift_onnx.save(pruned.model, tmp_path / "pruned.onnx")
 
 
-
-
 def test_model_cannot_be_saved_to_something_else(proto):
     with pytest.raises(OutputError, match="name a file"):
         sift_onnx.save(proto, proto)
