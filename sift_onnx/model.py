@@ -91,7 +91,7 @@ class Model:
         if type(source).__module__.split(".")[0] == "onnx_ir":
             return _from_onnx_ir(source)
         if isinstance(getattr(source, "model", None), Model):
-            raise UsageError(f"cannot read a model from {type(source).__name__!r}; pass its `model`")
+            raise UsageError(f"cannot read a model from {type(source).__name__!r}; pass its attribute model")
         raise UsageError(
             f"cannot read a model from {type(source).__name__!r}; "
             "pass a path, an onnx.ModelProto or its bytes, an onnx_graphsurgeon.Graph or an onnx_ir.Model"

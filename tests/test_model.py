@@ -145,7 +145,7 @@ def test_other_kinds_are_refused(source):
 
 def test_what_a_verb_returns_names_its_model(tmp_path):
     pruned = sift_onnx.prune(convolutions(), 0.5)
-    with pytest.raises(UsageError, match="cannot read a model from 'Rewritten'; pass its `model`"):
+    with pytest.raises(UsageError, match="cannot read a model from 'Rewritten'; pass its attribute model"):
         sift_onnx.save(pruned, tmp_path / "pruned.onnx")
     sift_onnx.save(pruned.model, tmp_path / "pruned.onnx")
 
