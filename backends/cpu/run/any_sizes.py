@@ -14,7 +14,7 @@ Model = TypeVar("Model")
 
 
 class AnySizes(Generic[Model]):
-    """What is opened once, by whoever asks first; thread-safe."""
+    """Opens a model at the first request for it, and keeps it; thread-safe."""
 
     def __init__(self, open_model: Callable[[], Model]) -> None:
         """Nothing is opened yet.

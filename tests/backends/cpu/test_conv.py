@@ -71,6 +71,13 @@ def output_exists(case: Case) -> bool:
     )
 
 
+def operands(case: Case, rng: np.random.Generator) -> tuple[Any, Any, dict[str, Any]]:
+    """Input, weights, and what says how they meet."""
+    x = random_array(rng, (case.n, case.groups * case.channels, *case.size))
+    weights = random_sparse(rng, (case.groups * case.rows, case.channels, *case.kernel), case.density)
+    return x, weights, {"stride": case.stride, "dilation": case.dilation, "pads": case.pads, "groups": case.groups}
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW_MACHINE)
@@ -94,10 +101,8 @@ def test_every_convolution_agrees_with_numpy(
     assume(output_exists(case))
     assume(algorithm != "generated" or generates_code(isa))
     rng = np.random.default_rng(case.seed)
-    x = random_array(rng, (case.n, case.groups * case.channels, *case.size))
-    weights = random_sparse(rng, (case.groups * case.rows, case.channels, *case.kernel), case.density)
+    x, weights, geometry = operands(case, rng)
     bias = random_array(rng, (len(weights),)) if has_bias else None
-    geometry = {"stride": case.stride, "dilation": case.dilation, "pads": case.pads, "groups": case.groups}
     expected = conv(x, weights, **geometry)
     residual = random_array(rng, expected.shape) if has_residual else None
     op = _kernels.Conv(
@@ -225,16 +230,11 @@ def test_the_same_bits_for_any_number_of_threads(
     """How tiles and rows are divided depends on the number of threads, the order of sums does not."""
     assume(output_exists(case))
     assume(algorithm != "generated" or generates_code(isa))
-    rng = np.random.default_rng(case.seed)
-    x = random_array(rng, (case.n, case.groups * case.channels, *case.size))
-    weights = random_sparse(rng, (case.groups * case.rows, case.channels, *case.kernel), case.density)
+    x, weights, geometry = operands(case, np.random.default_rng(case.seed))
     op = _kernels.Conv(
         _kernels.SparseWeights.from_dense(len(weights), weights[0].size, weights),
         kernel=case.kernel,
-        stride=case.stride,
-        dilation=case.dilation,
-        pads=case.pads,
-        groups=case.groups,
+        **geometry,
         layout=layout,
         algorithm=algorithm,
         isa=isa,

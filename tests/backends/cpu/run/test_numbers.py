@@ -20,13 +20,18 @@ def scores(net: SparseNet) -> tuple[str, str, str]:
     return x, queries, str(net.op("Transpose", keys, perm=[0, 2, 1]))
 
 
-def assert_in_kernels(net: SparseNet) -> CpuProgram:
+def assert_same_in_turn(net: SparseNet) -> CpuProgram:
     model = net.model()
     program = CpuProgram(model, ONE_THREAD)
     rng = np.random.default_rng(0)
     for n, t in ((1, 1), (2, 7), (3, 17), (16, 5)):
         feeds = {"x": rng.standard_normal((n, t, 5)).astype(np.float32)}
         assert_same_as_onnxruntime(model, feeds, program)
+    return program
+
+
+def assert_in_kernels(net: SparseNet) -> CpuProgram:
+    program = assert_same_in_turn(net)
     assert left_to_onnxruntime(program) == {}
     assert len(program.parts) == 1
     return program
@@ -84,12 +89,7 @@ def test_a_vector_multiplies_columns(rank: int, computed: bool) -> None:
     sizes = net.op("Slice", net.op("Shape", x), net.constant([0]), net.constant([2]))
     back = net.op("Reshape", mean, net.op("Concat", sizes, net.constant([1]), axis=0))
     net.output(net.dense(back, 1, 4))
-    model = net.model()
-    program = CpuProgram(model, ONE_THREAD)
-    rng = np.random.default_rng(0)
-    for n, t in ((1, 1), (2, 7), (3, 17), (16, 5)):
-        feeds = {"x": rng.standard_normal((n, t, 5)).astype(np.float32)}
-        assert_same_as_onnxruntime(model, feeds, program)
+    program = assert_same_in_turn(net)
     assert places(program)["mean"] == "kernels"
     assert len(program.parts) == 1
 
