@@ -28,9 +28,15 @@ class Prefetcher {
   void step(std::int64_t count) {
     count = std::min(count, left_);
     left_ -= count;
-    for (; count > 0; --count) {
-      prefetch_line(source_ + static_cast<std::uintptr_t>(places_[next_]) * sizeof(float));
-      if (++next_ == places_.size()) {
+    // What is left of a channel at a time, so that nothing is counted in memory.
+    while (count > 0) {
+      const std::int64_t lines = std::min(count, static_cast<std::int64_t>(places_.size() - next_));
+      for (const std::ptrdiff_t place : places_.subspan(next_, static_cast<std::size_t>(lines))) {
+        prefetch_line(source_ + static_cast<std::uintptr_t>(place) * sizeof(float));
+      }
+      count -= lines;
+      next_ += static_cast<std::size_t>(lines);
+      if (next_ == places_.size()) {
         next_ = 0;
         source_ += stride_;
       }

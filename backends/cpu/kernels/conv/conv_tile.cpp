@@ -140,19 +140,21 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     const std::int64_t step = grouped ? job.band_rows
                               : last  ? kEpilogueRows
                                       : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
-    // After the last slice comes the first of the next tile.
-    Prefetcher next = last ? Prefetcher(input.lines, listed_in + job.first_in_channel * in_plane + next_tile, in_plane,
-                                        job.slice_channels)
-                           : Prefetcher(input.lines, listed_in + (job.first_in_channel + end_channel) * in_plane,
-                                        in_plane, std::min(job.slice_channels, job.channels - end_channel));
+    // After the last slice comes the first of the next tile. Code waits for its operands where these come at the same
+    // time: both need the core's few buffers for lines under way, and copying into the panel asks for sixteen at once.
+    Prefetcher next;
+    if (!grouped) {
+      next = last ? Prefetcher(input.lines, listed_in + job.first_in_channel * in_plane + next_tile, in_plane,
+                               job.slice_channels)
+                  : Prefetcher(input.lines, listed_in + (job.first_in_channel + end_channel) * in_plane, in_plane,
+                               std::min(job.slice_channels, job.channels - end_channel));
+    }
     const std::int64_t per_step = ceil_div(next.left(), ceil_div(row_end - row_begin, step));
-    rows.ahead = grouped ? &next : nullptr;
-    rows.ahead_lines = per_step;
     for (std::int64_t row = row_begin; row < row_end; row = rows.row_end) {
       // In order, a row is a place: what stands there belongs to another row of the band.
       const std::int64_t origin = ordered ? row / job.band_rows * job.band_rows : row;
       const std::int64_t end = std::min(ordered ? std::min(row + step, origin + job.band_rows) : row + step, row_end);
-      if (!grouped) next.step(per_step);
+      next.step(per_step);
       rows.acc = acc + (origin - row_begin) * acc_row;
       rows.bias = bias == nullptr || !ordered ? bias : bias + origin;
       rows.row_begin = static_cast<std::uint32_t>(row);
@@ -165,7 +167,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       epilogue.order = ordered ? packed.order.data() + row : nullptr;
       // Where rows are long, the lines that they go to are prefetched; where they are short, prefetching takes longer.
       // What is added to them is read, and waited for, as soon as a row is done.
-      const bool prefetches = last && !(grouped && is_direct);  // code does so by itself
+      const bool prefetches = last && !grouped;  // code does so by itself; its groups have as many lines as a burst
       const bool prefetch_output = prefetches && (!is_direct || (long_rows && !direct->non_temporal));
       const bool prefetch_residual = prefetches && residual != nullptr;
       if (prefetch_output || prefetch_residual) {

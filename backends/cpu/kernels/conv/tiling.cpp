@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kOffsetLimit = (1 << 16) - 1;  // offsets into a panel, and of its end, are bytes in 16 bits
 constexpr std::int64_t kMostBlocks = 14;
 // Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
-constexpr std::int64_t kMostGeneratedBlocks = 28;
+constexpr std::int64_t kMostGeneratedBlocks = 18;
 constexpr std::int64_t kMostBlocksFromMemory = 56;
 // Tiles of up to kSharedBlocks blocks share the lists of a 1x1 layer. The slices of these lists fill the panel at
 // kFullBlocks blocks: three blocks hardly miss the cache, and one block ends its lists more often.

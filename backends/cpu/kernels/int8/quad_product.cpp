@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/aligned_buffer.h"
+#include "base/cache.h"
 #include "base/prefetcher.h"
 #include "base/thread_pool.h"
 #include "int8/positions.h"
@@ -251,9 +252,10 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
       }
       operands = own;
     }
-    // The next tile's operands, which this thread reads next.
+    // The next tile's operands, which this thread reads next, if they come from memory.
     constexpr std::ptrdiff_t kLineBegin[] = {0};
-    const std::int64_t left = in_place && sharing.chunks == 1 ? blocks - first - count : 0;
+    const bool is_far = blocks * operand_bytes >= kSharedCacheBytes;
+    const std::int64_t left = in_place && sharing.chunks == 1 && is_far ? blocks - first - count : 0;
     Prefetcher ahead(kLineBegin, reinterpret_cast<const float*>(operands + count * operand_bytes), kLanes,
                      std::min(left, count) * operand_bytes / kBlockBytes);
     const std::int64_t ahead_lines = ceil_div(ahead.left(), groups);

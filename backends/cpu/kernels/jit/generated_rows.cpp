@@ -16,12 +16,39 @@ namespace {
 // takes a function that only prefetches for one that does nothing, and leaves out its calls.
 [[gnu::always_inline]] inline void prefetch_output(const DirectOutput& direct, std::int64_t first, std::int64_t rows,
                                                    std::ptrdiff_t block) {
-  for (std::int64_t row = first; row < first + rows; ++row) {
-    const std::ptrdiff_t at = row * direct.row_stride + block;
-    if (direct.residual != nullptr) __builtin_prefetch(direct.residual + at, 0);
-    if (!direct.non_temporal && direct.out != direct.residual) __builtin_prefetch(direct.out + at, 1);
+  const std::ptrdiff_t start = first * direct.row_stride + block;
+  const std::ptrdiff_t step = direct.row_stride;
+  if (const float* line = direct.residual; line != nullptr) {
+    line += start;
+    for (std::int64_t row = 0; row < rows; ++row, line += step) __builtin_prefetch(line, 0);
+  }
+  if (!direct.non_temporal && direct.out != direct.residual) {
+    const float* line = direct.out + start;
+    for (std::int64_t row = 0; row < rows; ++row, line += step) __builtin_prefetch(line, 1);
   }
 }
+
+// Where the blocks of a tile lie, one after the other. Divisions would take longer than short rows.
+class BlockPlaces {
+ public:
+  // From a block to the next one, and from a row of blocks to the next one.
+  BlockPlaces(std::int64_t columns, std::ptrdiff_t step, std::ptrdiff_t pitch)
+      : columns_(columns), step_(step), to_next_row_(pitch - (columns - 1) * step) {}
+
+  std::ptrdiff_t at() const { return at_; }
+  void next() {
+    const bool ends_row = ++column_ == columns_;
+    at_ += ends_row ? to_next_row_ : step_;
+    if (ends_row) column_ = 0;
+  }
+
+ private:
+  std::int64_t columns_;
+  std::ptrdiff_t step_;
+  std::ptrdiff_t to_next_row_;
+  std::int64_t column_ = 0;
+  std::ptrdiff_t at_ = 0;
+};
 
 // Prefetches what sums are stored over as bytes or as floats beside them, and what is added to them. Those of a group
 // of rows are a few lines of each block, far from those of the next block, which processors do not foresee.
@@ -149,9 +176,6 @@ void rows_generated(const RowsArgs& args) {
   const SharedCode::Enter enter = shared.enter();
   const DirectOutput& direct = args.direct;
   const std::int64_t blocks = std::int64_t{args.tile_rows} * args.tile_columns;
-  const auto output_of = [&](std::int64_t block) {
-    return block / args.tile_columns * direct.pitch + block % args.tile_columns * direct.step;
-  };
   CodeCall call{};
   call.taps = args.taps;
   call.low = direct.low;
@@ -213,20 +237,23 @@ void rows_generated(const RowsArgs& args) {
         return block * args.quads->block_bytes * kWeightBytes + row * kBlockBytes;
       };
       const bool to_floats = to_quads && floats.out != nullptr;
-      if (is_direct) prefetch_output(direct, first, rows, output_of(0));
+      BlockPlaces operands(args.tile_columns, args.block_bytes, args.pitch);
+      BlockPlaces outputs(args.tile_columns, direct.step, direct.pitch);
+      if (is_direct) prefetch_output(direct, first, rows, outputs.at());
       const auto quads_of = [&](std::int64_t block) { return block * args.quads->block_bytes + row / 4 * kBlockBytes; };
       const bool adds_bytes = to_quads && args.quads->other != nullptr;
       for (std::int64_t block = 0; block < blocks; ++block) {
         float* const sums = group_sums + block * args.group_rows * kLanes;
-        call.block = first_block + static_cast<std::uintptr_t>(block / args.tile_columns * args.pitch +
-                                                               block % args.tile_columns * args.block_bytes);
+        call.block = first_block + static_cast<std::uintptr_t>(operands.at());
+        operands.next();
         call.start_place = from_bias ? args.bias + row + rows - 1 : sums;
         call.finish_place = sums;
         if (is_direct) {
-          const std::ptrdiff_t at = last_output + output_of(block);
+          const std::ptrdiff_t at = last_output + outputs.at();
+          outputs.next();
           call.finish_place = direct.out + at;
           if (direct.residual != nullptr) call.residual = direct.residual + at;
-          if (block + 1 < blocks) prefetch_output(direct, first, rows, output_of(block + 1));
+          if (block + 1 < blocks) prefetch_output(direct, first, rows, outputs.at());
         }
         if (to_quads) {
           call.finish_place = args.quads->out + quads_of(block);
@@ -239,7 +266,7 @@ void rows_generated(const RowsArgs& args) {
         }
         call.code_ahead = code_ahead.next();
         call.weights_ahead = weights_ahead.next();
-        args.ahead->step(lines_ahead);
+        if (args.ahead != nullptr) args.ahead->step(lines_ahead);
         enter(&call);
       }
     }

@@ -100,7 +100,7 @@ struct RowsArgs {
   std::uint32_t group_rows;    // code: rows of each group but the last; row_begin is the first of one
   std::uint32_t tile_rows;     // code: of blocks, `pitch` apart
   std::uint32_t tile_columns;
-  Prefetcher* ahead;           // code: what comes after these rows
+  Prefetcher* ahead;           // code: what comes after these rows; null: nothing is prefetched
   std::int64_t ahead_lines;    // code: of it, for each group
   std::ptrdiff_t block_bytes;  // code: from one of a tile row to the next in the panel
   const QuadOutput* quads;     // code: of groups whose rows are a multiple of 4; null: sums go to acc
