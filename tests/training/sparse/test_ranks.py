@@ -39,7 +39,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         )
         for rank in range(2)
     ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
+    errors = [process.communicate(timeout=600)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
