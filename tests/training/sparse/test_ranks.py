@@ -16,8 +16,8 @@ from training.sparse import two_ranks
 from sift_onnx.training.sparse.distributed import mask_digest
 
 ROOT = Path(__file__).resolve().parents[3]
-# Under xdist on one worker, so that the ranks are started once.
-pytestmark = pytest.mark.xdist_group(__name__)
+# Under xdist on one worker, so that the ranks are started once; what they train takes long.
+pytestmark = [pytest.mark.xdist_group(__name__), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
