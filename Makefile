@@ -20,7 +20,7 @@ INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backe
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# Byte code is made at the first import: of all modules at once it takes half a minute, of those in use five seconds.
+# Byte code is made at the first import: of all modules at once it takes half a minute and more, of those in use seconds.
 $(VENV)/demo.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@echo "$(INSTALLING)"
 	$(PIP) install --no-compile -c constraints.txt -e '.[demo]'
@@ -28,7 +28,7 @@ $(VENV)/demo.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@echo "$(INSTALLING)"
-	$(PIP) install -c constraints.txt -e '.[demo,dev,docs]'
+	$(PIP) install --no-compile -c constraints.txt -e '.[demo,dev,docs]'
 	@touch $@ $(VENV)/demo.stamp
 
 # FOLDER=somewhere make demo puts its files elsewhere.
@@ -36,15 +36,15 @@ demo: $(VENV)/demo.stamp
 	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONDONTWRITEBYTECODE= docs/demo/demo.sh "$(or $(FOLDER),build/demo)"
 
 # One torch thread in each of the two workers: more would only wait for each other. Tests of a file share a worker, and
-# with it what they are all made of. Byte code is kept, even where the environment asks for none: the tests start many
-# processes, and each would compile this package again.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist loadfile
+# with it what they are all made of; tests/conftest.py orders the files. Byte code is kept, even where the environment
+# asks for none: the tests start many processes, and each would compile this package again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/dev.stamp
 	$(PYTEST)
 
-test-all: test
-	$(PYTEST) -m slow
+test-all: $(VENV)/dev.stamp
+	$(PYTEST) -m 'not full'
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -83,7 +83,8 @@ docs: $(VENV)/dev.stamp
 reproduce: $(VENV)/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/reproduce/run.py --fresh $(if $(DATA),--data $(DATA))
 
-ci: lint types walls test-all
+# The tests have those of the walls.
+ci: lint types test-all
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

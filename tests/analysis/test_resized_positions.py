@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,7 @@ def by_size(table: Tensor, image: Tensor) -> Tensor:
     return functional.interpolate(table, size=size, mode="bilinear")
 
 
+@cache
 def exported(resized: Callable[[Tensor, Tensor], Tensor], dynamic: str) -> onnx.ModelProto:
     torch.manual_seed(0)
     file = io.BytesIO()

@@ -15,12 +15,17 @@ from sift_onnx.models.registry import example_inputs
 @pytest.mark.parametrize(
     ("name", "width"),
     [
-        ("mobilenetv2-cifar", 1.0),  # narrower ones round their channels to multiples of 8
-        ("mobilevit-s-cifar", 0.25),
         ("gpt3-small", 0.125),
-        ("bert-small", 0.125),
-        ("retinanet-resnet18", 0.125),
-        ("deeplabv3plus-resnet18", 0.25),
+        *(
+            pytest.param(*other, marks=pytest.mark.slow)
+            for other in (
+                ("mobilenetv2-cifar", 1.0),  # narrower ones round their channels to multiples of 8
+                ("mobilevit-s-cifar", 0.25),
+                ("bert-small", 0.125),
+                ("retinanet-resnet18", 0.125),
+                ("deeplabv3plus-resnet18", 0.25),
+            )
+        ),
     ],
 )
 def test_three_quarters_sparse_is_twice_as_wide(name, width, tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, assume, event, given, note, settings
 from hypothesis import strategies as st
 from nets import run
-from random_graphs import RandomGraph, graphs
+from random_graphs import HALVES, RandomGraph, graphs
 
 from sift_onnx.analysis.cost import positions_of, product_macs
 from sift_onnx.errors import BudgetError, UnsupportedError
@@ -92,10 +92,11 @@ def check_weights(plan: WidePlan, model: Model) -> None:
         assert nnz <= math.prod(shape)
 
 
+@HALVES
 @given(graphs(), SPARSITIES, BUDGETS, GROWTHS, st.sampled_from([1, 1, 4]))
-@settings(SETTINGS, max_examples=60)
+@settings(SETTINGS, max_examples=30)
 def test_what_is_accepted_runs_as_predicted_at_the_same_cost(
-    graph: RandomGraph, sparsity: str, budget: Any, growth: Any, round_to: int
+    half: str, graph: RandomGraph, sparsity: str, budget: Any, growth: Any, round_to: int
 ) -> None:
     proto = graph.model()
     note("\n".join(graph.trace))

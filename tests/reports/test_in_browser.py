@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from browser import Page
 
+# Results are made where there is a browser to look at them.
+pytestmark = pytest.mark.usefixtures("browser")
+
 PAGES = ("report.html", "simulation.html")
 SCREENS = [(width, dark) for width in (380, 1440) for dark in (False, True)]
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from random_blocks import Value
 from random_image_blocks import ImageBlocks
 from random_sequence_blocks import SequenceBlocks
 
-__all__ = ["RandomGraph", "graphs"]
+__all__ = ["HALVES", "RandomGraph", "graphs"]
+
+# A test of many random graphs in two halves, the second of which is left to the slow tests.
+HALVES = pytest.mark.parametrize("half", ["first", pytest.param("second", marks=pytest.mark.slow)])
 
 
 class RandomGraph(ImageBlocks, SequenceBlocks):

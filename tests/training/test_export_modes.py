@@ -207,7 +207,10 @@ QUICK = [
 EVERY = [(name, exporter, mode) for name in (*OURS, *ARCHITECTURES) for exporter in EXPORTERS for mode in MODES]
 
 
-@pytest.mark.parametrize(("name", "exporter", "mode"), QUICK)
+@pytest.mark.parametrize(
+    ("name", "exporter", "mode"),
+    [case if case[0] in OURS else pytest.param(*case, marks=pytest.mark.slow) for case in QUICK],
+)
 def test_a_sample_is_what_it_is_alone(name: str, exporter: Exporter, mode: Mode) -> None:
     check(name, exporter, mode, FAMILIES[QUICK.index((name, exporter, mode)) % len(FAMILIES)])
 

@@ -71,8 +71,9 @@ def check_model(model, inputs):
 @pytest.mark.parametrize(
     ("name", "exporter"),
     [
-        *((name, "torchscript") for name in SMALL),
-        ("gpt3-small", "dynamo"),
+        ("gpt3-small", "torchscript"),
+        *(pytest.param(name, "torchscript", marks=pytest.mark.slow) for name in SMALL if name != "gpt3-small"),
+        pytest.param("gpt3-small", "dynamo", marks=pytest.mark.slow),
         *(pytest.param(name, "dynamo", marks=pytest.mark.full) for name in SMALL if name != "gpt3-small"),
     ],
 )

@@ -46,6 +46,7 @@ def outcomes(cases):
     return passed, wrong
 
 
+@pytest.mark.slow
 def test_cases_of_onnx_give_their_outputs():
     passed, wrong = outcomes(list(node_cases().values())[::4])
 

@@ -295,6 +295,7 @@ def test_mistakes_are_one_line_and_exit_code_2(folder: Path, capfd: pytest.Captu
         assert len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_two_ranks_train_what_one_does(folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -312,7 +313,7 @@ def test_two_ranks_train_what_one_does(folder: Path) -> None:
         )
         for rank in range(2)
     ]
-    results = [process.communicate(timeout=120) for process in processes]
+    results = [process.communicate(timeout=600) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], results
     assert ("8 steps" in results[0][0], results[1][0]) == (True, "")
     assert call("train", *arguments(folder, "one.onnx"), "--device", "cpu", "-q") == 0

@@ -14,13 +14,14 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from exported_models import export_once
 from nets import Net
 from onnx import numpy_helper
 from torch import nn
 
 import sift_onnx
 from sift_onnx.model import Model
-from sift_onnx.models import ARCHITECTURES, build, export
+from sift_onnx.models import ARCHITECTURES, build
 from sift_onnx.passes import FoldBatchNorm, InsertBatchNorm, Wide
 from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded
 
@@ -126,8 +127,8 @@ def test_without_marks_the_structure_tells(name: str, exporter: str) -> None:
 @pytest.mark.parametrize("name", ["botnet50-cifar", "retinanet-resnet18"])
 def test_an_own_export_notes_what_it_folded(name: str, tmp_path: Path) -> None:
     shape = {"width": 0.125, "num_classes": 10}
-    export(name, tmp_path / "kept.onnx", **shape)
-    export(name, tmp_path / "folded.onnx", **shape, keep_batch_norm=False)
+    export_once(name, tmp_path / "kept.onnx", **shape)
+    export_once(name, tmp_path / "folded.onnx", **shape, keep_batch_norm=False)
     graph = Model.load(tmp_path / "kept.onnx").graph
     before = [node.inputs[0].inputs[0] for node in graph.nodes if node.op == "BatchNormalization"]
     assert sorted(found(Model.load(tmp_path / "folded.onnx"))) == sorted(
@@ -137,7 +138,7 @@ def test_an_own_export_notes_what_it_folded(name: str, tmp_path: Path) -> None:
 
 
 def test_what_the_pass_folded_is_known_after_a_transform_and_until_it_is_put_back(tmp_path: Path) -> None:
-    export("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10)
+    export_once("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10)
     folded = FoldBatchNorm()(tmp_path / "m.onnx").model
     wide = Wide(0.5)(folded)
     assert len(found(folded)) == len(found(wide.model)) == 20
@@ -331,13 +332,13 @@ def test_pooled_features_that_are_joined_with_others_had_one() -> None:
 
 
 def test_embedded_weights_need_no_normalization_to_start_from(tmp_path: Path) -> None:
-    export("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10, keep_batch_norm=False)
+    export_once("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10, keep_batch_norm=False)
     assert Wide(0.5, init="embed")(tmp_path / "m.onnx").report["warnings"] == []
 
 
 @pytest.mark.parametrize("member", ["wide", "parallel", "factorized", "doped"])
 def test_every_transform_that_draws_weights_says_it_once(member: str, tmp_path: Path) -> None:
-    export("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10, keep_batch_norm=False)
+    export_once("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10, keep_batch_norm=False)
     steps = [{member: {"sparsity": 0.5, "only": [f"layer{i}.*"]}} for i in ((1,) if member == "wide" else (1, 2))]
     recipe = sift_onnx.passes.pipeline.Recipe.of({"version": 1, "passes": steps})
     result = sift_onnx.passes.pipeline.run_recipe(Model.load(tmp_path / "m.onnx"), recipe)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from nets import run
-from random_graphs import RandomGraph, graphs
+from random_graphs import HALVES, RandomGraph, graphs
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.passes import Wide
@@ -21,10 +21,11 @@ SETTINGS = settings(
 GROWTHS = st.sampled_from(["head-dim", "heads", "keep"])
 
 
+@HALVES
 @given(graphs(blocks=6), st.sampled_from(["0.3", "0.5", "0.75", "0.9"]), st.integers(0, 3), GROWTHS)
-@settings(SETTINGS, max_examples=100)
+@settings(SETTINGS, max_examples=50)
 def test_what_is_not_refused_computes_what_the_original_did(
-    graph: RandomGraph, sparsity: str, seed: int, attention: Any
+    half: str, graph: RandomGraph, sparsity: str, seed: int, attention: Any
 ) -> None:
     proto = graph.model()
     try:

@@ -16,8 +16,8 @@ from training.sparse import two_ranks
 from sift_onnx.training.sparse.distributed import mask_digest
 
 ROOT = Path(__file__).resolve().parents[3]
-# Under xdist on one worker, so that the ranks are started once.
-pytestmark = pytest.mark.xdist_group(__name__)
+# Under xdist on one worker, so that the ranks are started once; what they train takes long.
+pytestmark = [pytest.mark.xdist_group(__name__), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         )
         for rank in range(2)
     ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
+    errors = [process.communicate(timeout=600)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 

@@ -20,7 +20,7 @@ from sift_onnx.training import sparse
 from sift_onnx.training.sparse.distributed import mask_digest
 from sift_onnx.training.sparse.parameters.compact import compact_parameter
 
-STEPS, BATCH = 200, 8
+STEPS, BATCH = 60, 8
 
 
 def network() -> torch.nn.Sequential:
@@ -94,7 +94,7 @@ def main(rank: int, folder: Path) -> None:
     for layer in (model[0], model[2], model):
         fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
     model.apply(group := algorithm("rigl"))
-    found["fsdp rigl"] = train(model, group, [rank], 100)
+    found["fsdp rigl"] = train(model, group, [rank])
     try:
         compact_parameter(model[0], "weight", torch.ones(24, 12, dtype=torch.bool))
     except UsageError as error:

@@ -150,6 +150,7 @@ def reference(folder: Path) -> float:
     return accuracy(folder / "reference-trained.onnx")
 
 
+@pytest.mark.slow
 def test_with_its_normalizations_the_network_trains(reference: float) -> None:
     assert reference > 0.9
 
@@ -166,6 +167,7 @@ def test_an_export_that_is_advised_has_parameters_of_its_own_for_each_norm_in_in
     assert not any(node.attrs.get("training_mode", 0) for node in norms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("export", [not_optimized, put_back])
 def test_each_way_out_trains_as_well(export: Callable[[Path], None], folder: Path, reference: float) -> None:
     export(folder / f"{export.__name__}.onnx")
@@ -173,6 +175,7 @@ def test_each_way_out_trains_as_well(export: Callable[[Path], None], folder: Pat
     assert accuracy(folder / f"{export.__name__}-trained.onnx") > reference - 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("export", [torchscript, dynamo, in_training_mode])
 def test_every_export_trains_as_well_or_leads_to_one_that_does(
     export: Callable[[Path], None], folder: Path, reference: float, capfd: pytest.CaptureFixture[str]
@@ -189,6 +192,7 @@ def test_every_export_trains_as_well_or_leads_to_one_that_does(
         assert accuracy(folder / f"{export.__name__}-trained.onnx") > reference - 0.01
 
 
+@pytest.mark.slow
 def test_what_is_refused_does_not_train(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(f"{RECIPE}  folded_batch_norm: allow\n")
     (tmp_path / "digits.npz").symlink_to(folder / "digits.npz")

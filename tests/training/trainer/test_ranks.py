@@ -22,8 +22,8 @@ from sift_onnx.training.trainer import train_file
 from sift_onnx.training.trainer.process_group import Ranks
 
 ROOT = Path(__file__).resolve().parents[3]
-# Under xdist on one worker, so that the ranks are started once.
-pytestmark = pytest.mark.xdist_group(__name__)
+# Under xdist on one worker, so that the ranks are started once; what they train takes long.
+pytestmark = [pytest.mark.xdist_group(__name__), pytest.mark.slow]
 LOSS = "def mean_square(outputs, target):\n    return (outputs - target).square().mean()\n"
 
 
@@ -76,7 +76,7 @@ def ranks(folder: Path) -> list[dict[str, Any]]:
         )
         for rank in range(2)
     ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
+    errors = [process.communicate(timeout=600)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
@@ -85,7 +85,6 @@ def alone(folder: Path, **changes: Any) -> list[str]:
     return two_ranks.train(folder, Ranks(0, 1, torch.device("cpu")), two_ranks.recipe(folder, **changes))[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])
 def test_200_steps_of_rigl_have_the_same_masks_on_both_ranks_and_on_one(
     ranks: list[dict[str, Any]], folder: Path, parallelism: str

@@ -58,7 +58,7 @@ def augmented_loader() -> torch.utils.data.DataLoader[Any]:
     return torch.utils.data.DataLoader(Noisy(), batch_size=8, shuffle=True)
 
 
-@pytest.mark.parametrize("kernels", ["sparse", "dense"])
+@pytest.mark.parametrize("kernels", ["sparse", pytest.param("dense", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, name: str, kernels: str) -> None:
     model, data = classifier(tmp_path / "net.onnx"), arrays(tmp_path / "d.npz")

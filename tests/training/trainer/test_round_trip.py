@@ -50,9 +50,9 @@ def batches(name: str) -> Iterator[tuple[torch.Tensor, ...]]:
     ("name", "algorithm"),
     [
         ("resnet18-cifar", "rigl"),
-        ("mobilenetv2-cifar", "set"),
-        ("bert-small", "rigl"),
         ("gpt3-small", "set"),
+        pytest.param("mobilenetv2-cifar", "set", marks=pytest.mark.slow),
+        pytest.param("bert-small", "rigl", marks=pytest.mark.slow),
         *(
             pytest.param(*pair, marks=pytest.mark.full)
             for pair in (

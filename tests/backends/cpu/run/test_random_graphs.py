@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from random_graphs import RandomGraph, graphs
+from random_graphs import HALVES, RandomGraph, graphs
 from sparse_nets import ONE_THREAD
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
@@ -16,14 +16,15 @@ from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 LEAST_SCALE = 1e-2
 
 
+@HALVES
 @pytest.mark.usefixtures("every_region_pays")
 @settings(
-    max_examples=75,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 @given(graph=graphs())
-def test_random_graphs_compute_the_same(graph: RandomGraph) -> None:
+def test_random_graphs_compute_the_same(half: str, graph: RandomGraph) -> None:
     proto = graph.model()
     program = CpuProgram(proto, ONE_THREAD)
     assert any(isinstance(part, RegionProgram) for part in program.parts)
