@@ -43,8 +43,8 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist l
 test: $(VENV)/dev.stamp
 	$(PYTEST)
 
-test-all: $(VENV)/dev.stamp
-	$(PYTEST) -m 'not full'
+test-all: test
+	$(PYTEST) -m slow
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
