@@ -33,7 +33,9 @@ def measure(rows: int, columns: int, density: float, x_rows: int, threads: int, 
     def products(values: str, isa: str = "", extension: str = "vbmi2") -> list[_kernels.Matmul]:
         own = scales if values == "int8" else None
         return [
-            _kernels.Matmul(_kernels.PackedRows(weights, values, own, isa=isa, extension=extension), extension=extension)
+            _kernels.Matmul(
+                _kernels.PackedRows(weights, values, own, isa=isa, extension=extension), extension=extension
+            )
             for _ in range(_COPIES)
         ]
 
@@ -65,7 +67,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     arguments = parser.parse_args()
     rows, columns = map(int, arguments.weights.split("x"))
-    print("density  rows" + "".join(f"{name + ' us':>8}     ns ratio" for name in ("none", "vnni", "vbmi2", "bits", "fp32")))
+    print(
+        "density  rows"
+        + "".join(f"{name + ' us':>8}     ns ratio" for name in ("none", "vnni", "vbmi2", "bits", "fp32"))
+    )
     for density in arguments.density:
         for x_rows in arguments.rows:
             print(measure(rows, columns, density, x_rows, arguments.threads, arguments.rounds), flush=True)

@@ -100,7 +100,10 @@ class PackedCache:
         return ModelKey(text, content, files)
 
     def find(self, key: ModelKey, threads: int, isa: str) -> LoweredModel | None:
-        """What is stored under ``key``, packed for kernels of an instruction set; None if there is nothing, with a warning if it is damaged."""
+        """What is stored under ``key``, packed for kernels of an instruction set.
+
+        None if there is nothing, with a warning if it is damaged.
+        """
         path = self._path(key)
         try:
             file = PackedFile(path, key.text)
