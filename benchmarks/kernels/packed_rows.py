@@ -1,10 +1,12 @@
 """Time products of a few rows with packed int8 weights, with each extension of the instruction set, beside fp32.
 
+Each extension has the form that it prefers. "bits" is int8 as bits and values with all extensions of this machine.
+
     python benchmarks/kernels/packed_rows.py [--weights 512x2048] [--density 0.5 0.3 0.1] [--rows 1 2 4 8 16]
         [--threads 1] [--rounds 40]
 
 In turns: the least microseconds of each, nanoseconds per 64 columns of a row of weights on one thread, and ratios to
-int8 without extensions, whose values become floats.
+int8 without extensions.
 """
 
 from __future__ import annotations
@@ -28,11 +30,17 @@ def measure(rows: int, columns: int, density: float, x_rows: int, threads: int, 
     weights = _kernels.SparseWeights.from_dense(rows, columns, integers)
     scales = np.full((rows, 1), 0.01, np.float32)
 
-    def products(values: str, **options: str) -> list[_kernels.Matmul]:
-        own = {"scales": scales} if values == "int8" else {}
-        return [_kernels.Matmul(_kernels.PackedRows(weights, values, **own), **options) for _ in range(_COPIES)]
+    def products(values: str, isa: str = "", extension: str = "vbmi2") -> list[_kernels.Matmul]:
+        own = scales if values == "int8" else None
+        return [
+            _kernels.Matmul(
+                _kernels.PackedRows(weights, values, own, isa=isa, extension=extension), extension=extension
+            )
+            for _ in range(_COPIES)
+        ]
 
     ways = {name: products("int8", extension=name) for name in ("none", "vnni", "vbmi2")}
+    ways["bits"] = products("int8", "avx2")  # whose kernels have no other form of sparse int8
     ways["fp32"] = products("float32")
     pool = _kernels.ThreadPool(threads)
     x = rng.standard_normal((x_rows, columns)).astype(np.float32)
@@ -59,7 +67,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     arguments = parser.parse_args()
     rows, columns = map(int, arguments.weights.split("x"))
-    print("density  rows" + "".join(f"{name + ' us':>8}     ns ratio" for name in ("none", "vnni", "vbmi2", "fp32")))
+    print(
+        "density  rows"
+        + "".join(f"{name + ' us':>8}     ns ratio" for name in ("none", "vnni", "vbmi2", "bits", "fp32"))
+    )
     for density in arguments.density:
         for x_rows in arguments.rows:
             print(measure(rows, columns, density, x_rows, arguments.threads, arguments.rounds), flush=True)

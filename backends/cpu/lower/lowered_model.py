@@ -58,8 +58,13 @@ class LoweredModel:
     equal: EqualSizes = NOTHING_EQUAL
 
 
-def weights_of(part: Region | Subgraph) -> RegionWeights:
-    """The packed weights of a part of a plan that was made from a model; none of a sub-graph."""
+def weights_of(part: Region | Subgraph, isa: str) -> RegionWeights:
+    """The packed weights of a part of a plan that was made from a model; none of a sub-graph.
+
+    Args:
+        part: of the plan.
+        isa: instruction set of the kernels.
+    """
     if not isinstance(part, Region):
         return {}
     weights: dict[int, LayerWeights] = {}
@@ -68,5 +73,5 @@ def weights_of(part: Region | Subgraph) -> RegionWeights:
             weights[index] = quad_weights(step.spec)
         elif isinstance(step.spec, (LinearLayer, Recurrent)):
             matrix = step.spec.weights
-            weights[index] = packed_weights(matrix) if matrix.values == "float32" else packed_rows(matrix)
+            weights[index] = packed_weights(matrix) if matrix.values == "float32" else packed_rows(matrix, isa)
     return weights

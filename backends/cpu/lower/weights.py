@@ -66,16 +66,16 @@ def packed_weights(matrix: WeightMatrix) -> _kernels.SparseWeights:
     return packed if matrix.scale is None else packed.scaled(matrix.scale)
 
 
-def packed_rows(matrix: WeightMatrix) -> _kernels.PackedRows:
-    """The active weights in fewer bits, as ``matrix.values`` has it."""
+def packed_rows(matrix: WeightMatrix, isa: str) -> _kernels.PackedRows:
+    """The active weights in fewer bits, as ``matrix.values`` has it, for kernels of an instruction set."""
     scale = matrix.scale
     if matrix.values == "int8" and matrix.steps is None:
-        return _kernels.PackedRows(packed_weights(matrix), "int8")
+        return _kernels.PackedRows(packed_weights(matrix), "int8", isa=isa)
     unscaled = packed_weights(replace(matrix, scale=None))
     if matrix.steps is None:
-        return _kernels.PackedRows(unscaled, matrix.values, scale)
+        return _kernels.PackedRows(unscaled, matrix.values, scale, isa=isa)
     steps = matrix.steps if scale is None else matrix.steps * scale.reshape(-1, *(1,) * (matrix.steps.ndim - 1))
-    return _kernels.PackedRows(unscaled, matrix.values, steps, matrix.group)
+    return _kernels.PackedRows(unscaled, matrix.values, steps, matrix.group, isa=isa)
 
 
 def _packed_from(matrix: WeightMatrix, stored: Floats) -> _kernels.SparseWeights:

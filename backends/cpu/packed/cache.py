@@ -99,14 +99,17 @@ class PackedCache:
         text = hashlib.sha256(f"{content} {setting_key(options, isa)}".encode()).hexdigest()
         return ModelKey(text, content, files)
 
-    def find(self, key: ModelKey, threads: int) -> LoweredModel | None:
-        """What is stored under ``key``; None if there is nothing, with a warning if it is damaged."""
+    def find(self, key: ModelKey, threads: int, isa: str) -> LoweredModel | None:
+        """What is stored under ``key``, packed for kernels of an instruction set.
+
+        None if there is nothing, with a warning if it is damaged.
+        """
         path = self._path(key)
         try:
             file = PackedFile(path, key.text)
             try:
                 plan = file.plan
-                weights = made_weights(plan["weights"], file.array, threads)
+                weights = made_weights(plan["weights"], file.array, threads, isa)
                 told = {name: from_plain(plan[name], file.array) for name in _NAMES}
             finally:
                 file.close()

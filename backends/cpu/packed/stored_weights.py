@@ -60,8 +60,8 @@ def plain_weights(weights: Sequence[RegionWeights], arrays: list[Array]) -> Any:
     return parts
 
 
-def made_weights(plain: Any, array: Callable[[int], Array], threads: int) -> tuple[RegionWeights, ...]:
-    """The weights of each part, several read at once.
+def made_weights(plain: Any, array: Callable[[int], Array], threads: int, isa: str) -> tuple[RegionWeights, ...]:
+    """The weights of each part, several read at once, packed for kernels of an instruction set.
 
     Raises:
         TypeError, ValueError: what is stored is no weights.
@@ -75,7 +75,7 @@ def made_weights(plain: Any, array: Callable[[int], Array], threads: int) -> tup
             stored[2] = _as_floats(stored[2], values)
             scales = np.ascontiguousarray(array(first + 3), np.float32)
             weights = _kernels.SparseWeights.from_rows(*sizes, *stored)
-            return index, _kernels.PackedRows(weights, values, scales if scales.size else None, group)
+            return index, _kernels.PackedRows(weights, values, scales if scales.size else None, group, isa=isa)
         if len(sizes) == _SIZES_OF_QUADS:
             return index, _kernels.QuadWeights.from_rows(*sizes, *stored)
         return index, _kernels.SparseWeights.from_rows(*sizes, *stored)

@@ -171,7 +171,7 @@ def _cached(opener: _Opener, cache: PackedCache) -> OpenedModel:
     shared = _shared.get(key, pool)
     if shared is not None:
         return shared
-    found = cache.find(key, pool.threads)
+    found = cache.find(key, pool.threads, opener.isa)
     if found is not None:
         return _shared.add(key, pool, opener.opened(found, None))
     lowered, graph = opener.read()
@@ -215,7 +215,7 @@ class _Opener:
         if plan.parts or read.is_widened:
             inputs = graph_inputs(read.declared.proto)
             outputs = tuple(_output_spec(read.declared, info) for info in read.declared.proto.graph.output)
-        weights = tuple(map(weights_of, plan.parts))
+        weights = tuple(weights_of(part, self.isa) for part in plan.parts)
         metadata = _metadata(read.model)
         return LoweredModel(plan, weights, inputs, outputs, metadata, is_timed, read.is_widened, equal), read.graph
 

@@ -261,24 +261,30 @@ void bind_products(nb::module_& module) {
   rows.def(
           "__init__",
           [](PackedRows* self, const SparseWeights& weights, const std::string& values,
-             const std::optional<FloatsIn>& scales, std::int64_t group, const std::string& isa) {
+             const std::optional<FloatsIn>& scales, std::int64_t group, const std::string& isa,
+             const std::string& extension) {
             const ValueType type = named(kValueTypes, values, "type of values");
+            const Extension most = named(kExtensions, extension, "extension");
             const Unlocked unlocked;
-            const bool spreads = kernels_of(isa).vec_bytes > 16;
-            new (self) PackedRows(PackedRows::pack(weights, type, {vector_of(scales), group}, spreads));
+            const KernelTable& kernels = kernels_of(isa);
+            const PackedFor own{.spreads = kernels.vec_bytes > 16,
+                                .prefers_windows = packed_row_kernels(kernels, most).prefers_windows};
+            new (self) PackedRows(PackedRows::pack(weights, type, {vector_of(scales), group}, own));
           },
-          "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0, "isa"_a = "",
+          "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0, nb::kw_only(), "isa"_a = "",
+          "extension"_a = "vbmi2",
           "Values are 'float32', 'bfloat16', 'float16' or 'int8', rounded to the nearest; int8 without scales gets one "
           "per row. Scales are [rows], or [rows][groups]; a group's columns are a multiple of 16; int8 "
           "weights must be whole numbers then. Where a weight is too large for float16, all are float32. Lists of "
           "float32 are "
-          "chosen at any density where the instruction set has nothing to spread values with. Keeps no "
-          "reference to the weights.")
+          "chosen at any density where the instruction set has nothing to spread values with, and windows for sparse "
+          "int8 with a scale per row where it has no extension that brings bytes to their columns; an extension is as "
+          "for Matmul. Keeps no reference to the weights.")
       .def_prop_ro("rows", &PackedRows::rows, "Rows of the matrix.")
       .def_prop_ro("columns", &PackedRows::columns, "Columns of the matrix.")
       .def_prop_ro("nnz", &PackedRows::nnz, "Number of active weights.")
       .def_prop_ro("nbytes", &PackedRows::bytes, "Bytes of memory.")
-      .def_prop_ro("form", &PackedRows::form, "'bitmap', 'dense' or 'list'.")
+      .def_prop_ro("form", &PackedRows::form, "'bitmap', 'dense', 'list' or 'windows'.")
       .def_prop_ro(
           "values", [](const PackedRows& packed) { return name_of(kValueTypes, packed.type()); }, "Type of the values.")
       .def(

@@ -15,6 +15,9 @@ namespace {
 // Multiply-adds below which waking the other threads costs more than they save.
 constexpr std::int64_t kAlone = 1 << 14;
 
+// Rows of x for which lists of weights in windows take longer to make than they save.
+constexpr std::int64_t kMostInWindows = 256;
+
 // Buffers of the calling thread. They are read by the others while they work for it.
 struct Scratch {
   AlignedBuffer x;
@@ -54,9 +57,9 @@ Matmul::Matmul(std::shared_ptr<const PackedRows> weights, std::vector<float> bia
 }
 
 Matmul::Matmul(const SparseWeights& weights, std::vector<float> bias, Activation activation, const KernelTable& kernels)
-    : Matmul(
-          std::make_shared<const PackedRows>(PackedRows::pack(weights, ValueType::float32, {}, kernels.vec_bytes > 16)),
-          std::move(bias), {.activation = activation}, kernels) {
+    : Matmul(std::make_shared<const PackedRows>(
+                 PackedRows::pack(weights, ValueType::float32, {}, {.spreads = kernels.vec_bytes > 16})),
+             std::move(bias), {.activation = activation}, kernels) {
   owns_weights_ = true;
 }
 
@@ -80,9 +83,14 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Ot
   const Shape out_shape = output_shape(shape);
   const std::int64_t m = shape.n;
   if (m == 0) return;
-  if (m <= kLanes) {
-    const SharedRun own{this, second, out};
-    return run_few(pool, operands_of(m, in, makes_lists(m, {&own, 1})), {&own, 1});
+  if (m <= (weights_->is_windowed() ? kMostInWindows : kLanes)) {
+    for (std::int64_t first = 0; first < m; first += kLanes) {
+      const std::int64_t part = std::min(m - first, kLanes);
+      const std::int64_t at = first * weights_->rows();
+      const SharedRun own{this, second == nullptr ? nullptr : second + at, out + at};
+      run_few(pool, operands_of(part, in + first * weights_->columns(), makes_lists(part, {&own, 1})), {&own, 1});
+    }
+    return;
   }
   const std::int64_t blocks = ceil_div(m, kLanes);
   if (options_.layout == Layout::nchw_n16) return run_many(pool, blocks, in, second, out);
@@ -107,7 +115,7 @@ bool Matmul::shares_input(const Op& other) const {
   const PackedRows& others = *next->weights_;
   return &next->packed_kernels_ == &packed_kernels_ && others.columns() == own.columns() &&
          others.type() == own.type() && others.is_list() == own.is_list() &&
-         others.group_columns() == own.group_columns();
+         others.is_windowed() == own.is_windowed() && others.group_columns() == own.group_columns();
 }
 
 void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, std::span<const SharedRun> runs) const {
@@ -118,6 +126,7 @@ void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, s
 // Whether lists of these weights, all of the same columns, are faster than what they are packed as.
 bool Matmul::makes_lists(std::int64_t m, std::span<const SharedRun> runs) {
   const Matmul& first = *static_cast<const Matmul*>(runs[0].op);
+  if (first.weights_->is_windowed()) return false;
   std::int64_t nnz = 0;
   std::int64_t rows = 0;
   for (const SharedRun& run : runs) {
@@ -163,6 +172,7 @@ Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists) con
   few.args.form = packed_kernels_.operands({.type = weights_->type(),
                                             .group_columns = weights_->group_columns(),
                                             .lists = lists,
+                                            .windows = weights_->is_windowed(),
                                             .columns = columns,
                                             .words = weights_->words(),
                                             .rows = static_cast<int>(m),

@@ -219,7 +219,9 @@ void Matmul::run_many(ThreadPool& pool, std::int64_t blocks, const float* in, co
     const double listed = static_cast<double>(level2_cache_bytes() / 2) / std::max(row_bytes, 1.0);
     const auto listed_rows = std::max<std::int64_t>(static_cast<std::int64_t>(listed) / 4 * 4, 4);
     const std::int64_t share = ceil_div(ceil_div(rows, kTasksPerThread * pool.threads()), 4) * 4;
-    tiles.task_rows = std::min({most_rows, listed_rows, share, kOffsetLimit / 4 * 4});
+    const std::int64_t together = std::max(std::int64_t{4}, weights_->rows_together());
+    tiles.task_rows = std::min({most_rows, listed_rows, share, kOffsetLimit});
+    tiles.task_rows = std::max(tiles.task_rows / together * together, together);
     float* const panels = thread_scratch().panels.floats(index(tiles.count * tiles.slices * tiles.panel_floats));
     pool.parallel_for(tiles.count * tiles.slices, [&](std::int64_t number) {
       const std::int64_t first_column = number % tiles.slices * tiles.slice_columns;

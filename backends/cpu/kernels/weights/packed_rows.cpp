@@ -17,6 +17,8 @@ constexpr std::int64_t kChunks = 64;
 constexpr std::int64_t kChunkRows = 8;
 // Below, the columns' 16 bits are fewer than a bit for each column, or little more: lists are then multiplied faster.
 constexpr double kListBelow = 0.125;
+// How many times the bytes of bits and values windows may take.
+constexpr double kMostWindowBytes = 1.5;
 constexpr float kMostInt8 = 127.0F;
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -70,7 +72,8 @@ std::int8_t whole(float value) {
 
 }  // namespace
 
-PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, PackedScales scales, bool spreads) {
+PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, PackedScales scales,
+                            const PackedFor& kernels) {
   PackedRows packed;
   packed.rows_ = weights.rows();
   packed.columns_ = weights.columns();
@@ -92,11 +95,13 @@ PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, Packed
                                 std::to_string(scales.factors.size()));
   }
   packed.scales_ = std::move(scales);
-  const double list_below = spreads ? kListBelow : 1.0;
+  const double list_below = kernels.spreads ? kListBelow : 1.0;
   if (packed.type_ == ValueType::float32 && packed.scales_.factors.empty() && packed.density() < list_below) {
     packed.pack_lists(weights);
   } else {
     packed.pack_values(weights);
+    const bool suit = packed.type_ == ValueType::int8 && packed.groups_ == 1 && !packed.masks_.empty();
+    if (suit && kernels.prefers_windows) packed.use_windows(weights);
   }
   packed.cut(weights);
   return packed;
@@ -174,6 +179,16 @@ void PackedRows::pack_values(const SparseWeights& weights) {
   starts_.push_back(index(to - values_.data()));
 }
 
+void PackedRows::use_windows(const SparseWeights& weights) {
+  const std::size_t own = masks_.size() * sizeof(masks_[0]) + index(nnz_);
+  const auto most = static_cast<std::size_t>(kMostWindowBytes * static_cast<double>(own));
+  windows_ = WindowedRows::pack(weights, values_, most);
+  if (!is_windowed()) return;
+  decltype(masks_)().swap(masks_);
+  decltype(values_)().swap(values_);
+  decltype(sums_)().swap(sums_);
+}
+
 void PackedRows::cut(const SparseWeights& weights) {
   const std::size_t own = is_list() ? 1 : index(words_) * sizeof(std::uint64_t) / bytes_of(type_);
   const auto share = [&](std::int64_t row) { return static_cast<std::int64_t>(weights.row_values(row).size() + own); };
@@ -181,10 +196,11 @@ void PackedRows::cut(const SparseWeights& weights) {
   for (std::int64_t row = 0; row < rows_; ++row) all += share(row);
   chunks_.push_back(0);
   std::int64_t sum = 0;
+  const std::int64_t together = std::max(kChunkRows, rows_together());
   for (std::int64_t row = 0; row < rows_; ++row) {
     sum += share(row);
     const auto cuts = static_cast<std::int64_t>(chunks_.size());
-    if (cuts < kChunks && (row + 1) % kChunkRows == 0 && sum * kChunks >= all * cuts) chunks_.push_back(row + 1);
+    if (cuts < kChunks && (row + 1) % together == 0 && sum * kChunks >= all * cuts) chunks_.push_back(row + 1);
   }
   if (chunks_.back() != rows_) chunks_.push_back(rows_);
 }
@@ -196,12 +212,15 @@ std::int64_t PackedRows::nnz_of(std::int64_t begin, std::int64_t end) const {
   return sum;
 }
 
-const char* PackedRows::form() const { return is_list() ? "list" : masks_.empty() ? "dense" : "bitmap"; }
+const char* PackedRows::form() const {
+  return is_list() ? "list" : is_windowed() ? "windows" : masks_.empty() ? "dense" : "bitmap";
+}
 
 std::int64_t PackedRows::bytes() const {
   std::size_t sum = masks_.capacity() * sizeof(masks_[0]) + values_.capacity() +
                     starts_.capacity() * sizeof(starts_[0]) + scales_.factors.capacity() * sizeof(float) +
                     sums_.capacity() * sizeof(sums_[0]) + chunks_.capacity() * sizeof(chunks_[0]);
+  if (is_windowed()) sum += windows_->bytes();
   for (const Slice& slice : slices_) {
     sum += slice.starts.capacity() * sizeof(slice.starts[0]) + slice.columns.capacity() * sizeof(slice.columns[0]) +
            slice.values.capacity() * sizeof(slice.values[0]);
@@ -220,6 +239,10 @@ void PackedRows::describe(PackedRowsArgs& args) const {
   args.group_columns = scales_.group_columns;
   args.groups = groups_;
   args.sums = sums_.data();
+  if (is_windowed()) {
+    args.windows = windows_->args();
+    return;
+  }
   const auto all_bytes = static_cast<double>(values_.size() - kValuePadding);
   const double word_bytes = all_bytes / static_cast<double>(rows_ * words_);
   args.lines_per_word = static_cast<std::int64_t>(std::ceil(word_bytes / 64.0));
@@ -235,41 +258,8 @@ void PackedRows::describe(std::int64_t row, ListArgs& args) const {
   args.groups = groups_;
   args.scales = scales_.factors.empty() ? nullptr : scales_.factors.data() + row * groups_;
   args.group_columns = scales_.group_columns;
-}
-
-float PackedRows::scale_at(std::int64_t row, std::int64_t column) const {
-  if (scales_.factors.empty()) return 1.0F;
-  const std::int64_t group = scales_.group_columns == 0 ? 0 : column / scales_.group_columns;
-  return scales_.factors[index(row * groups_ + group)];
-}
-
-SparseWeights PackedRows::source(bool scaled) const {
-  SparseWeights::Builder builder(rows_, columns_, nnz_);
-  const bool all = !is_list() && masks_.empty();
-  std::vector<float> dense;
-  for (std::int64_t row = 0; row < rows_; ++row) {
-    for (const Slice& slice : slices_) {
-      for (std::size_t i = slice.starts[index(row)]; i < slice.starts[index(row) + 1]; ++i) {
-        builder.add(static_cast<std::uint32_t>(slice.first) + slice.columns[i], slice.values[i]);
-      }
-    }
-    const std::byte* value = is_list() ? nullptr : values_.data() + starts_[index(row)];
-    for (std::int64_t word = 0; word < (is_list() ? 0 : words_); ++word) {
-      std::uint64_t bits = all ? ~std::uint64_t{0} : masks_[index(row * words_ + word)];
-      for (; bits != 0; bits &= bits - 1, value += bytes_of(type_)) {
-        const std::int64_t column = word * kWordColumns + std::countr_zero(bits);
-        const float number = float_at(type_, value);
-        const float weight = scaled ? number * scale_at(row, column) : number;
-        if (all) {
-          dense.push_back(weight);
-        } else {
-          builder.add(static_cast<std::uint32_t>(column), weight);
-        }
-      }
-    }
-    builder.end_row();
-  }
-  return all ? SparseWeights::from_all(rows_, columns_, dense) : builder.take();
+  args.first_row = row;
+  if (is_windowed()) args.windows = windows_->args();
 }
 
 }  // namespace sift::cpu

@@ -4,6 +4,9 @@
 //   bitmap  per row of outputs a bit for each column, and the values of those that are set, in order
 //   dense   the values alone, where all columns are active
 //   list    columns of 16 bits and values, for floats that are so few that bits would be more bytes
+//   windows  sixteen rows in the lanes, for sparse int8 with a scale per row where kernels prefer them: two bytes for
+//   each
+//            active weight, and what lanes leave empty (windows.h)
 //
 // Values are float32, bfloat16, float16 or int8 with a scale per row, or per row and group of columns. An active weight
 // of density d takes, per column, 1/8 + 4 d bytes as float32, 1/8 + 2 d in 16 bits, and 1/8 + d as int8.
@@ -12,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +23,7 @@
 #include "base/value_type.h"
 #include "simd/packed/row_kernels.h"
 #include "weights/sparse_weights.h"
+#include "weights/windowed_rows.h"
 
 namespace sift::cpu {
 
@@ -26,6 +31,12 @@ namespace sift::cpu {
 struct PackedScales {
   std::vector<float> factors;      // empty: 1
   std::int64_t group_columns = 0;  // 0: all columns of a row
+};
+
+// What the kernels that weights are packed for do.
+struct PackedFor {
+  bool spreads = true;           // bring values to their columns; others take them one by one
+  bool prefers_windows = false;  // as PackedRowKernels has it
 };
 
 // Immutable once made, and shared by operators.
@@ -44,9 +55,10 @@ class PackedRows {
   // what float16 holds, all stay float32. Throws std::invalid_argument for weights that are empty, and for scales that
   // are not as many as stated, or not of multiples of 16 columns.
   //
-  // Where kernels take values one by one, which spread them to lanes elsewhere, lists are faster: without `spreads`,
-  // float32 has them at any density.
-  static PackedRows pack(const SparseWeights& weights, ValueType type, PackedScales scales = {}, bool spreads = true);
+  // Where kernels take values one by one, lists are faster: float32 has them at any density. Kernels of all instruction
+  // sets multiply by what is packed for any of them.
+  static PackedRows pack(const SparseWeights& weights, ValueType type, PackedScales scales = {},
+                         const PackedFor& kernels = {});
 
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
@@ -63,6 +75,9 @@ class PackedRows {
   std::int64_t nnz_of(std::int64_t begin, std::int64_t end) const;
 
   bool is_list() const { return !slices_.empty(); }
+  bool is_windowed() const { return windows_.has_value(); }
+  // Rows that lie side by side: parts of rows had best begin at multiples of these.
+  std::int64_t rows_together() const { return is_windowed() ? kWindowRows : 1; }
   const std::vector<Slice>& slices() const { return slices_; }
 
   // Bounds of ranges of rows that take about as many bytes.
@@ -83,7 +98,9 @@ class PackedRows {
   PackedRows() = default;
   void pack_lists(const SparseWeights& weights);
   void pack_values(const SparseWeights& weights);
+  void use_windows(const SparseWeights& weights);
   void cut(const SparseWeights& weights);
+  SparseWeights windowed_source(bool scaled) const;
   float scale_at(std::int64_t row, std::int64_t column) const;
 
   std::int64_t rows_ = 0;
@@ -98,6 +115,7 @@ class PackedRows {
   std::vector<std::size_t> starts_;                                      // [rows + 1]
   std::vector<std::int32_t> sums_;                                       // of int8: of each row's values
   std::vector<Slice> slices_;
+  std::optional<WindowedRows> windows_;
   std::vector<std::int64_t> chunks_;
 };
 

@@ -130,7 +130,9 @@ def test_the_last_group_of_a_row_keeps_to_its_scale(pool: _kernels.ThreadPool, i
         assert (y[:, 0] == 65).all()
 
 
-def test_forms_are_those_of_the_fewest_bytes() -> None:
+# Kernels of AVX-512 may prefer another form of int8 (test_windowed_rows.py).
+@pytest.mark.parametrize("isa", [isa for isa in _kernels.supported_isas() if isa in ("avx2", "neon")])
+def test_forms_are_those_of_the_fewest_bytes(isa: str) -> None:
     rng = np.random.default_rng(0)
     for density, values, form, size in (
         (0.3, "float32", "bitmap", 1 / 8 + 4 * 0.3),
@@ -142,7 +144,7 @@ def test_forms_are_those_of_the_fewest_bytes() -> None:
     ):
         weights = random_sparse(rng, (64, 2048), 1.0) + 10
         weights[rng.random(weights.shape) >= density] = 0
-        made = packed(weights, values)
+        made = packed(weights, values, isa=isa)
         assert (made.form, made.values, made.nnz) == (form, values, np.count_nonzero(weights))
         # Besides: where each row begins, its scale and sum, bounds of ranges.
         assert 0.95 * size < made.nbytes / weights.size < 1.05 * size + 24 * 64 / weights.size

@@ -41,7 +41,8 @@ void test_matmul(Random& random, ThreadPool& pool, const KernelTable& kernels, c
   check_product(weights, shape, in, y, 1e-4, "matmul, " + isa);
 }
 
-// Weights of eight bits, perhaps with scales of groups of columns, as bits or as lists that are made of them.
+// Weights of eight bits, perhaps with scales of groups of columns, as bits, in windows of columns, or as lists that are
+// made of them.
 void test_packed_rows(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   const std::int64_t rows = random.between(1, 60);
   const std::int64_t columns = random.between(1, 1200);
@@ -56,7 +57,8 @@ void test_packed_rows(Random& random, ThreadPool& pool, const KernelTable& kerne
   const std::int64_t groups = group != 0 && group < columns ? (columns + group - 1) / group : 1;
   PackedScales scales{std::vector<float>(static_cast<std::size_t>(rows * groups), 1.0F), group};
   const auto packed = std::make_shared<const PackedRows>(
-      PackedRows::pack(SparseWeights::from_dense(rows, columns, weights), ValueType::int8, std::move(scales)));
+      PackedRows::pack(SparseWeights::from_dense(rows, columns, weights), ValueType::int8, std::move(scales),
+                       {.prefers_windows = random.chance(0.5)}));
   const Matmul matmul(packed, {}, {.activation = {}, .extension = static_cast<Extension>(random.between(0, 2))},
                       kernels);
   Tensor y = run(matmul, pool, kernels, shape, in, nullptr);

@@ -107,7 +107,7 @@ def test_weights_come_back(rows, columns, density, seed):
     weights = _kernels.SparseWeights.from_dense(rows, columns, dense)
     arrays = []
     plain = plain_weights([{3: weights}, {}], arrays)
-    (part, nothing) = made_weights(msgspec.msgpack.decode(msgspec.msgpack.encode(plain)), arrays.__getitem__, 1)
+    (part, nothing) = made_weights(msgspec.msgpack.decode(msgspec.msgpack.encode(plain)), arrays.__getitem__, 1, "")
     assert not nothing
     assert (part[3].rows, part[3].columns, part[3].nnz) == (rows, columns, weights.nnz)
     for one, other in zip(part[3].stored(), weights.stored(), strict=True):

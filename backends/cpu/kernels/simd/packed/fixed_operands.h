@@ -27,8 +27,6 @@ inline constexpr std::int64_t kMostFixedColumns = 65536;
 // Bytes of a word of a row of x as fixed-point numbers.
 template <int Limbs>
 inline constexpr std::int64_t kFixedBytes = Limbs * kWordColumns;
-// Rows of the next group of x, of as many as are left: the last ones of a group may not be there.
-inline int fixed_group_rows(int left) { return left > 4 ? 8 : left > 2 ? 4 : left; }
 // How many times the mean magnitude the largest number of a row is at most, for 3 bytes: rounding then loses at most
 // 2^-16 of that mean. A mean of squares would hide a single number that is far above the others, whose weight may be
 // pruned.
@@ -49,12 +47,6 @@ inline void shuffle_words(const OperandArgs& args, int first) {
     }
     __builtin_memcpy(x, shuffled, sizeof shuffled);
   }
-}
-
-// Up to 16 columns; those behind the last are zero.
-[[gnu::always_inline]] inline __m512 some_columns(const float* from, std::int64_t left) {
-  const auto mask = static_cast<__mmask16>(left >= 16 ? 0xFFFFU : (1U << std::max<std::int64_t>(left, 0)) - 1U);
-  return _mm512_maskz_loadu_ps(mask, from);
 }
 
 // 64 columns become `Limbs` times 64 bytes.
@@ -148,8 +140,8 @@ inline void fix_group(const OperandArgs& args, int first, const float* largest) 
 
 template <int Limbs>
 inline void fix_rows(const OperandArgs& args, const float* largest) {
-  for (int first = 0; first < args.rows; first += fixed_group_rows(args.rows - first)) {
-    switch (fixed_group_rows(args.rows - first)) {
+  for (int first = 0; first < args.rows; first += next_group_rows(args.rows - first)) {
+    switch (next_group_rows(args.rows - first)) {
       case 1: fix_row<Limbs>(args, first, largest[first]); break;
       case 2: fix_group<Limbs, 2>(args, first, largest); break;
       case 4: fix_group<Limbs, 4>(args, first, largest); break;
@@ -164,6 +156,7 @@ inline OperandForm wide_operands(const OperandArgs& args) {
     return OperandForm::unbounded;
   }
   if (args.lists) return interleaved_operands(args);
+  if (args.windows) return windowed_operands(args);
   const int groups = args.rows / kRowsOfGroup;
   switch (args.type) {
     case ValueType::float32:

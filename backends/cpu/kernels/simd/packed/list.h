@@ -2,12 +2,14 @@
 #pragma once
 
 #include "simd/packed/list_places.h"
+#include "simd/packed/list_windows.h"
 #include "simd/packed/row_kernels.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
 inline void list_packed(const ListArgs& args) {
+  if (args.windows.starts != nullptr) return list_windows(args);
   const std::size_t size = bytes_of(args.type);
   const auto unit = static_cast<std::uint16_t>(args.column_bytes);
   std::int64_t at = 0;

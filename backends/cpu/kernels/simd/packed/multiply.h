@@ -4,8 +4,10 @@
 #include <algorithm>
 
 #include "simd/packed/expand.h"
+#include "simd/packed/finish.h"
 #include "simd/packed/multiply_group.h"
 #include "simd/packed/multiply_lists.h"
+#include "simd/packed/multiply_windows.h"
 #include "simd/packed/operands.h"
 #include "simd/packed/prefetch.h"
 #include "simd/packed/row_kernels.h"
@@ -24,14 +26,10 @@ template <bool Masked, typename Step>
   }
 }
 
-[[gnu::always_inline]] inline void finish(const PackedRowsArgs& args, std::int64_t row, int x_row, float sum) {
-  const float scale = args.scales == nullptr || args.group_columns != 0 ? 1.0F : args.scales[row];
-  args.out[row * args.row_stride + x_row * args.x_stride] = args.bias[row] + scale * sum;
-}
-
 // Active weights one by one: where there are no instructions that spread them, and where x has what zeros of weights
 // must not meet.
 inline void multiply_one_by_one(const PackedRowsArgs& args) {
+  if (args.windows.starts != nullptr) return multiply_windows_one_by_one(args);
   const std::size_t size = bytes_of(args.type);
   const std::ptrdiff_t x_floats = args.words * kWordColumns;
   for (std::int64_t row = args.row_begin; row < args.row_end; ++row) {
@@ -156,6 +154,9 @@ template <typename Find>
 inline void multiply_packed(const PackedRowsArgs& args) {
   if (args.form == OperandForm::unbounded) return multiply_one_by_one(args);
   if (args.form == OperandForm::interleaved) return multiply_lists(args);
+#if defined(__AVX512F__)
+  if (args.form == OperandForm::windowed) return multiply_windows(args);
+#endif
   multiply_by(args, args.masks != nullptr ? &some_of_type<true> : &some_of_type<false>);
 }
 

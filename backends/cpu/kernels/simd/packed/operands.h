@@ -1,6 +1,8 @@
 // Rows of x as kernels of packed weights read them: in whole words of columns, one row after the other, or in groups.
 #pragma once
 
+#include <algorithm>
+
 #include "simd/packed/row_kernels.h"
 #include "simd/reorder.h"
 #include "simd/vec.h"
@@ -9,6 +11,9 @@ namespace sift::cpu::SIFT_ISA {
 
 // Floats from a word of a group to the next.
 inline constexpr std::ptrdiff_t kGroupStep = kRowsOfGroup * kWordColumns;
+
+// Rows of the next group of x, of as many as are left: the last ones of a group may not be there.
+inline int next_group_rows(int left) { return left > 4 ? 8 : left > 2 ? 4 : left; }
 
 // True if one is infinite or NaN.
 inline bool is_unbounded(const OperandArgs& args) {
@@ -81,12 +86,42 @@ inline OperandForm interleaved_operands(const OperandArgs& args) {
   return OperandForm::interleaved;
 }
 
+#if defined(__AVX512F__)
+// Up to 16 columns; those behind the last are zero.
+[[gnu::always_inline]] inline __m512 some_columns(const float* from, std::int64_t left) {
+  const auto mask = static_cast<__mmask16>(left >= 16 ? 0xFFFFU : (1U << std::max<std::int64_t>(left, 0)) - 1U);
+  return _mm512_maskz_loadu_ps(mask, from);
+}
+
+// Rows in groups, [words times 4][rows of the group][16].
+inline OperandForm windowed_operands(const OperandArgs& args) {
+  for (int first = 0; first < args.rows; first += next_group_rows(args.rows - first)) {
+    const int group = next_group_rows(args.rows - first);
+    float* to = args.x + first * args.words * kWordColumns;
+    for (std::int64_t column = 0; column < args.words * kWordColumns; column += kMoveColumns) {
+      for (int row = first; row < first + group; ++row, to += kMoveColumns) {
+        const bool is_there = row < args.rows;
+        const float* const from = args.from + (is_there ? row * args.columns + column : 0);
+        _mm512_store_ps(to, some_columns(from, is_there ? args.columns - column : 0));
+      }
+    }
+  }
+  return OperandForm::windowed;
+}
+#else
+inline OperandForm windowed_operands(const OperandArgs& args) {
+  place_rows(args, 0);
+  return OperandForm::unbounded;
+}
+#endif
+
 inline OperandForm natural_operands(const OperandArgs& args) {
   if (is_unbounded(args)) {
     place_rows(args, 0);
     return OperandForm::unbounded;
   }
   if (args.lists) return interleaved_operands(args);
+  if (args.windows) return windowed_operands(args);
 #if defined(__AVX2__)
   place_rows(args, args.group_columns != 0 ? 0 : args.rows / kRowsOfGroup);
 #else

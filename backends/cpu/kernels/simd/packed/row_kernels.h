@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/value_type.h"
+#include "simd/packed/windows.h"
 
 namespace sift::cpu {
 
@@ -36,6 +37,7 @@ enum class OperandForm : std::uint8_t {
   fixed24,      // fixed-point numbers, a byte of each after the other: integer products and sums are exact
   fixed32,      // the same with a byte more, where the largest number is far above the others of its row
   interleaved,  // [columns][interleaved_rows], for weights that become lists
+  windowed,     // [words times 4][rows of a group][16], for weights in windows
   unbounded     // as they were, in no groups; some are infinite or NaN
 };
 
@@ -43,6 +45,7 @@ struct OperandArgs {
   ValueType type;
   std::int64_t group_columns;  // of a scale; 0: all columns
   bool lists;                  // weights become lists, unless a number is infinite or NaN
+  bool windows;                // weights are in windows of columns
   std::int64_t columns;        // of the weights
   std::int64_t words;
   int rows;           // of x, up to kMostRows
@@ -63,6 +66,7 @@ struct PackedRowsArgs {
   std::int64_t group_columns;    // of a scale; 0: all columns
   std::int64_t groups;           // of a row
   const std::int32_t* sums;      // of int8: [rows], of a row's values
+  ColumnWindows windows;         // of weights that are in them, instead of masks and values
   std::int64_t lines_per_word;   // lines of 64 bytes that a word's values take
   std::int64_t lines_per_block;  // the same of the words whose masks are a line
   OperandForm form;
@@ -73,7 +77,7 @@ struct PackedRowsArgs {
   float* out;                 // out[row * row_stride + i * x_stride] = bias + product with row i of x
   std::ptrdiff_t row_stride;  // floats
   std::ptrdiff_t x_stride;
-  std::int64_t row_begin;
+  std::int64_t row_begin;  // of weights in windows: where a block begins
   std::int64_t row_end;
 };
 
@@ -88,6 +92,8 @@ struct ListArgs {
   const float* scales;         // [rows][groups]; null: 1
   std::int64_t group_columns;  // 0: one scale
   std::int64_t groups;
+  ColumnWindows windows;   // as in PackedRowsArgs; of all rows
+  std::int64_t first_row;  // of the weights
   std::int64_t rows;
   std::int64_t first_column;   // a multiple of 16
   std::int64_t end_column;     // a multiple of 16, or where rows end
@@ -107,6 +113,8 @@ struct PackedRowKernels {
   void (*list)(const ListArgs&);
   // Several rows of x are multiplied faster by lists of weights if the weights have a density below this.
   double (*list_below)(ValueType type, bool grouped, int x_rows);
+  // Whether sparse int8 weights with a scale per row are multiplied faster in windows of columns.
+  bool prefers_windows;
 };
 
 }  // namespace sift::cpu

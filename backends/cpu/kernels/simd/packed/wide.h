@@ -146,8 +146,8 @@ void multiply_fixed(const PackedRowsArgs& args) {
   const std::int64_t at_once = args.x_rows > kRowsOfGroup ? kRowsAtOnce : args.row_end - args.row_begin;
   for (std::int64_t row = args.row_begin; row < args.row_end; row += at_once) {
     const std::int64_t end = std::min(row + at_once, args.row_end);
-    for (int first = 0; first < args.x_rows; first += fixed_group_rows(args.x_rows - first)) {
-      switch (fixed_group_rows(args.x_rows - first)) {
+    for (int first = 0; first < args.x_rows; first += next_group_rows(args.x_rows - first)) {
+      switch (next_group_rows(args.x_rows - first)) {
         case 1: multiply_fixed_one<Limbs, Masked>(args, row, end, first); break;
         case 2: multiply_fixed_group<Limbs, Masked, 2>(args, row, end, first); break;
         case 4: multiply_fixed_group<Limbs, Masked, 4>(args, row, end, first); break;
@@ -177,6 +177,7 @@ inline void multiply_wide(const PackedRowsArgs& args) {
   switch (args.form) {
     case OperandForm::unbounded: return multiply_one_by_one(args);
     case OperandForm::interleaved: return multiply_lists(args);
+    case OperandForm::windowed: return multiply_windows(args);
     case OperandForm::fixed24: return masked ? multiply_fixed<3, true>(args) : multiply_fixed<3, false>(args);
     case OperandForm::fixed32: return masked ? multiply_fixed<4, true>(args) : multiply_fixed<4, false>(args);
     case OperandForm::natural:

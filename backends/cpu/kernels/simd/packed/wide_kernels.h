@@ -8,7 +8,8 @@ namespace sift::cpu::SIFT_ISA {
 
 const PackedRowKernels* packed_row_kernels();
 const PackedRowKernels* packed_row_kernels() {
-  static constexpr PackedRowKernels kTable{&wide_operands, &multiply_wide, &list_packed, &wide_list_below};
+  static constexpr PackedRowKernels kTable{&wide_operands, &multiply_wide, &list_packed, &wide_list_below,
+                                           !kSpreadsHalves};
   return &kTable;
 }
 

@@ -1,0 +1,119 @@
+// Blocks of sixteen rows of weights in windows of columns times few rows of x.
+//
+// Each lane looks its activations up in four registers, which hold the window's columns: two lookups in two registers
+// each, and a choice between them. All rows of x share what is made of a pair's bytes.
+#pragma once
+
+#include <algorithm>
+
+#include "simd/packed/finish.h"
+#include "simd/packed/operands.h"
+#include "simd/packed/row_kernels.h"
+#include "simd/vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+// Where there is nothing to look up with, and where x has what zeros of weights must not meet.
+inline void multiply_windows_one_by_one(const PackedRowsArgs& args) {
+  const std::ptrdiff_t x_floats = args.words * kWordColumns;
+  for (std::int64_t row = args.row_begin; row < args.row_end; row += kWindowRows) {
+    const std::int64_t rows = std::min(kWindowRows, args.row_end - row);
+    for (int i = 0; i < args.x_rows; ++i) {
+      const float* const x = args.x + i * x_floats;
+      float sums[kWindowRows]{};
+      for_each_in_windows(args.windows, row / kWindowRows, args.columns,
+                          [&](std::int64_t lane, std::int64_t column, std::int8_t value)
+                              __attribute__((always_inline)) { sums[lane] += static_cast<float>(value) * x[column]; });
+      for (std::int64_t lane = 0; lane < rows; ++lane) finish(args, row + lane, i, sums[lane]);
+    }
+  }
+}
+
+#if defined(__AVX512F__)
+
+inline constexpr std::ptrdiff_t kPairsAhead = 4096;
+
+// `First` to before `First + Rows` of the rows of x; the last ones of them may not be there.
+template <int Rows>
+[[gnu::always_inline]] inline void multiply_block(const PackedRowsArgs& args, std::int64_t block, int first) {
+  const std::size_t begin = args.windows.starts[block];
+  const std::size_t end = args.windows.starts[block + 1];
+  const std::byte* pair = args.windows.pairs + static_cast<std::int64_t>(begin) * kPairBytes;
+  const float* x = args.x + first * args.words * kWordColumns;
+  // Each row of x has the same sums in the same order, whatever rows are beside it.
+  __m512 sums[Rows][kPairSteps];
+  for (auto& own : sums) {
+    for (auto& sum : own) sum = _mm512_setzero_ps();
+  }
+#pragma GCC unroll 1
+  for (std::size_t i = begin; i < end; ++i, pair += kPairBytes) {
+    __builtin_prefetch(pair + kPairsAhead, 0, 3);
+    x += args.windows.moves[i] * std::ptrdiff_t{kMoveColumns * Rows};
+    __m512i places[kPairSteps];
+    __mmask16 upper[kPairSteps];
+    __m512 weights[kPairSteps];
+#pragma GCC unroll 2
+    for (int step = 0; step < kPairSteps; ++step) {
+      const auto* const own = reinterpret_cast<const __m128i*>(pair + step * kWindowRows);
+      const __m128i bytes = _mm_loadu_si128(own);
+      places[step] = _mm512_cvtepu8_epi32(bytes);  // of which lookups take the lowest five bits
+      upper[step] = _mm_movepi8_mask(bytes);
+      weights[step] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(own + kPairSteps)));
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+      __m512 columns[4];
+#pragma GCC unroll 4
+      for (int part = 0; part < 4; ++part) {
+        columns[part] = _mm512_load_ps(x + (part * Rows + r) * kMoveColumns);
+        // In a register: compilers load it again for the next step, and loads then take as long as lookups.
+        __asm__("" : "+v"(columns[part]));
+      }
+#pragma GCC unroll 2
+      for (int step = 0; step < kPairSteps; ++step) {
+        const __m512 low = _mm512_permutex2var_ps(columns[0], places[step], columns[1]);
+        const __m512 high = _mm512_permutex2var_ps(columns[2], places[step], columns[3]);
+        const __m512 operands = _mm512_mask_blend_ps(upper[step], low, high);
+        sums[r][step] = _mm512_fmadd_ps(weights[step], operands, sums[r][step]);
+      }
+    }
+  }
+  const std::int64_t row = block * kWindowRows;
+  const std::int64_t rows = std::min(kWindowRows, args.row_end - row);
+  const auto there = static_cast<__mmask16>((1U << rows) - 1U);
+  const __m512 bias = _mm512_maskz_loadu_ps(there, args.bias + row);
+  const __m512 one = _mm512_set1_ps(1.0F);
+  const __m512 scales = args.scales == nullptr ? one : _mm512_maskz_loadu_ps(there, args.scales + row);
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+    if (first + r >= args.x_rows) break;
+    const __m512 results = _mm512_fmadd_ps(scales, _mm512_add_ps(sums[r][0], sums[r][1]), bias);
+    float* const out = args.out + row * args.row_stride + (first + r) * args.x_stride;
+    if (args.row_stride == 1) {
+      _mm512_mask_storeu_ps(out, there, results);
+      continue;
+    }
+    alignas(64) float apart[kWindowRows];
+    _mm512_store_ps(apart, results);
+    for (std::int64_t lane = 0; lane < rows; ++lane) out[lane * args.row_stride] = apart[lane];
+  }
+}
+
+// A block is taken for all rows of x before the next.
+inline void multiply_windows(const PackedRowsArgs& args) {
+  for (std::int64_t row = args.row_begin; row < args.row_end; row += kWindowRows) {
+    const std::int64_t block = row / kWindowRows;
+    for (int first = 0; first < args.x_rows; first += next_group_rows(args.x_rows - first)) {
+      switch (next_group_rows(args.x_rows - first)) {
+        case 1: multiply_block<1>(args, block, first); break;
+        case 2: multiply_block<2>(args, block, first); break;
+        case 4: multiply_block<4>(args, block, first); break;
+        default: multiply_block<8>(args, block, first); break;
+      }
+    }
+  }
+}
+
+#endif
+
+}  // namespace sift::cpu::SIFT_ISA

@@ -1,0 +1,122 @@
+#include "weights/windowed_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace sift::cpu {
+namespace {
+
+constexpr auto kLaneCount = static_cast<std::size_t>(kWindowRows);
+
+// Where the windows of a block begin, and which weights each lane takes in them.
+//
+// A window begins at the first of the lanes' next columns. No lane could take more of its weights earlier, so that
+// there are no fewer pairs.
+class BlockWindows {
+ public:
+  // Lists the columns of a block of rows of `weights`, which stay as they are.
+  void begin(const SparseWeights& weights, std::int64_t first_row) {
+    const std::int64_t words = (weights.columns() + kWindowColumns - 1) / kWindowColumns;
+    last_base_ = static_cast<std::uint32_t>((words - 1) * kWindowColumns);
+    columns_.clear();
+    std::array<std::size_t, kLaneCount> starts{};
+    for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+      starts[lane] = columns_.size();
+      const std::int64_t row = first_row + static_cast<std::int64_t>(lane);
+      if (row < weights.rows()) {
+        const auto own = weights.row_columns(row);
+        columns_.insert(columns_.end(), own.begin(), own.end());
+      }
+      columns_.push_back(kNone);
+    }
+    for (std::size_t lane = 0; lane < kLaneCount; ++lane) first_[lane] = columns_.data() + starts[lane];
+  }
+
+  // Calls pair(columns moved), and then for each step and lane put(step, lane, number of the row's next weight, its
+  // column in the window, whether it is taken): if not, there may be no such weight.
+  template <typename Pair, typename Put>
+  void for_each(Pair pair, Put put) const {
+    std::array<const std::uint32_t*, kLaneCount> next = first_;
+    std::uint32_t base = 0;
+    for (;;) {
+      std::uint32_t least = kNone;
+      for (const std::uint32_t* const own : next) least = std::min(least, *own);
+      if (least == kNone) return;
+      constexpr auto kMove = static_cast<std::uint32_t>(kMoveColumns);
+      constexpr auto kMost = static_cast<std::uint32_t>(kMostMoved);
+      const std::uint32_t to = std::max(base, std::min(least / kMove * kMove, last_base_));
+      for (; to - base > kMost; base += kMost) pair(kMostMoved);
+      pair(std::int64_t{to - base});
+      base = to;
+      for (std::size_t step = 0; step < kPairSteps; ++step) {
+        for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+          const std::uint32_t column = *next[lane] - base;
+          const bool taken = column < kWindowColumns;
+          put(step, lane, static_cast<std::size_t>(next[lane] - first_[lane]), column, taken);
+          next[lane] += static_cast<std::size_t>(taken);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+  std::uint32_t last_base_ = 0;
+  std::vector<std::uint32_t> columns_;  // of each lane, and kNone behind them
+  std::array<const std::uint32_t*, kLaneCount> first_{};
+};
+
+}  // namespace
+
+std::optional<WindowedRows> WindowedRows::pack(const SparseWeights& weights, std::span<const std::byte> values,
+                                               std::size_t most) {
+  constexpr auto kOwn = static_cast<std::size_t>(kPairBytes);
+  constexpr auto kWeights = static_cast<std::size_t>(kPairWeights);
+  const auto takes_more = [&](std::size_t pairs) { return pairs * (kOwn + 1) > most; };
+  if (takes_more(static_cast<std::size_t>(weights.nnz()) / kWeights)) return std::nullopt;
+  WindowedRows packed;
+  BlockWindows block;
+  std::size_t pairs = 0;
+  for (std::int64_t row = 0; row < weights.rows(); row += kWindowRows) {
+    packed.starts_.push_back(pairs);
+    block.begin(weights, row);
+    block.for_each([&](std::int64_t) { ++pairs; }, [](auto...) {});
+    if (takes_more(pairs)) return std::nullopt;
+  }
+  packed.starts_.push_back(pairs);
+  packed.pairs_.resize(pairs * kOwn, std::byte{kNoWeight});
+  packed.moves_.reserve(pairs);
+  std::byte* at = nullptr;
+  std::array<const std::byte*, kLaneCount> lane_values{};
+  const std::byte* next = values.data();
+  for (std::int64_t row = 0; row < weights.rows(); row += kWindowRows) {
+    lane_values.fill(next);
+    for (std::int64_t lane = 0; lane < std::min(kWindowRows, weights.rows() - row); ++lane) {
+      lane_values[static_cast<std::size_t>(lane)] = next;
+      next += weights.row_columns(row + lane).size();
+    }
+    const auto pair = [&](std::int64_t moved) {
+      at = packed.pairs_.data() + packed.moves_.size() * kOwn;
+      packed.moves_.push_back(static_cast<std::uint8_t>(moved / kMoveColumns));
+      std::fill_n(at + kWeights, kWeights, std::byte{0});
+    };
+    const auto put = [&](std::size_t step, std::size_t lane, std::size_t number, std::uint32_t column, bool taken) {
+      const std::size_t to = step * kLaneCount + lane;
+      const auto all = static_cast<std::uint8_t>(taken ? 0xFF : 0);
+      at[to] = std::byte{taken ? window_place(column) : kNoWeight};
+      // Read in any case, so that there is no branch: behind the last value there are others, or padding.
+      at[kWeights + to] = lane_values[lane][number] & std::byte{all};
+    };
+    block.begin(weights, row);
+    block.for_each(pair, put);
+  }
+  return packed;
+}
+
+std::size_t WindowedRows::bytes() const {
+  return pairs_.capacity() + moves_.capacity() + starts_.capacity() * sizeof(starts_[0]);
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,31 @@
+// Sparse int8 weights, sixteen rows side by side, in windows of columns: simd/packed/windows.h has the form.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/large_pages.h"
+#include "simd/packed/windows.h"
+#include "weights/sparse_weights.h"
+
+namespace sift::cpu {
+
+class WindowedRows {
+ public:
+  // `values` are those of `weights`, row by row, and padding behind them. Nothing if they take more than `most` bytes.
+  static std::optional<WindowedRows> pack(const SparseWeights& weights, std::span<const std::byte> values,
+                                          std::size_t most);
+
+  ColumnWindows args() const { return {pairs_.data(), moves_.data(), starts_.data()}; }
+  std::size_t bytes() const;
+
+ private:
+  std::vector<std::byte, LargePageAllocator<std::byte>> pairs_;
+  std::vector<std::uint8_t, LargePageAllocator<std::uint8_t>> moves_;
+  std::vector<std::size_t> starts_;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,182 @@
+"""Sparse int8 weights with sixteen rows in the lanes, in windows of columns: against numpy, in each instruction set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_reference import assert_close, random_array, run
+
+from sift_onnx.backends.cpu import _kernels
+
+pytestmark = pytest.mark.skipif(
+    "avx512" not in _kernels.supported_isas(), reason="only kernels of AVX-512 prefer windows"
+)
+# What multiplies by them: kernels of windows, and those that take weights one by one.
+VARIANTS = [*((isa, "none") for isa in _kernels.supported_isas()), ("", "vnni"), ("", "vbmi2")]
+Floats = np.ndarray
+
+
+@pytest.fixture(scope="module")
+def pool() -> _kernels.ThreadPool:
+    return _kernels.ThreadPool(2)
+
+
+def sparse_integers(rng: np.random.Generator, rows: int, columns: int, density: float) -> Floats:
+    weights = rng.integers(-128, 128, (rows, columns)).astype(np.float32)
+    weights[rng.random(weights.shape) >= density] = 0
+    return weights
+
+
+def packed(weights: Floats, scales: Floats | None = None, extension: str = "vnni", **more: int) -> _kernels.PackedRows:
+    """For AVX-512 without instructions that bring bytes to their columns."""
+    rows, columns = weights.shape
+    given = np.ones(rows, np.float32) if scales is None else scales
+    sparse = _kernels.SparseWeights.from_dense(rows, columns, weights)
+    return _kernels.PackedRows(sparse, "int8", given, isa="avx512", extension=extension, **more)
+
+
+def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Floats, second: Floats | None = None) -> Floats:
+    """The result for x [m, columns] in the operator's layout."""
+    added = None if second is None else second[:, :, None, None]
+    return run(pool, op, x[:, :, None, None], added)[:, :, 0, 0]
+
+
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
+@settings(max_examples=24, deadline=None)
+@given(
+    m=st.integers(1, 17) | st.sampled_from((40, 70, 300)),
+    rows=st.sampled_from((16, 32, 45, 64, 79, 160)),
+    columns=st.sampled_from((300, 640, 1100, 1111, 9000)),
+    density=st.sampled_from((0.0, 0.001, 0.02, 0.05, 0.08)),
+    layout=st.sampled_from(("planes", "images16")),
+    gap=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_products_agree_with_numpy(
+    pool: _kernels.ThreadPool,
+    isa: str,
+    extension: str,
+    m: int,
+    rows: int,
+    columns: int,
+    density: float,
+    layout: str,
+    gap: bool,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    weights = sparse_integers(rng, rows, columns, density)
+    weights[:, columns - 1] = np.where(rng.random(rows) < 0.2, 3, weights[:, columns - 1])
+    weights[rng.random(rows) < 0.05] = 0
+    if gap:  # wider than a window moves at once, where there are 9000 columns
+        weights[:, columns // 4 : -columns // 4] = 0
+    scales = rng.uniform(0.01, 0.02, rows).astype(np.float32)
+    made = packed(weights, scales)
+    assert made.form == "windows"
+    x = random_array(rng, (m, columns))
+    bias = random_array(rng, (rows,))
+    second = random_array(rng, (m, rows)) if seed % 2 else None
+    op = _kernels.Matmul(made, bias, layout=layout, isa=isa, extension=extension)
+    expected = x.astype(np.float64) @ (weights.T.astype(np.float64) * scales) + bias
+    assert_close(product(pool, op, x, second), expected + (0 if second is None else second), columns)
+
+
+@pytest.mark.parametrize("extension", ["none", "vnni", "vbmi2"])
+def test_a_row_of_activations_has_the_same_bits_in_any_batch(pool: _kernels.ThreadPool, extension: str) -> None:
+    rng = np.random.default_rng(0)
+    op = _kernels.Matmul(packed(sparse_integers(rng, 64, 1100, 0.07)), extension=extension)
+    x = random_array(rng, (16, 1100))
+    whole = product(pool, op, x)
+    for m in range(1, 16):
+        np.testing.assert_array_equal(product(pool, op, x[:m]), whole[:m])
+
+
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
+@pytest.mark.parametrize("m", [1, 3, 12])
+def test_pruned_weights_do_not_meet_infinite_activations(
+    pool: _kernels.ThreadPool, isa: str, extension: str, m: int
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = sparse_integers(rng, 48, 640, 0.06)
+    weights[:, [5, 7]] = 0
+    weights[1, 5] = 3
+    weights[2, 7] = -4
+    x = random_array(rng, (m, 640))
+    x[0, 5], x[m - 1, 7] = np.inf, np.nan
+    made = packed(weights)
+    assert made.form == "windows"
+    y = product(pool, _kernels.Matmul(made, isa=isa, extension=extension), x)
+    with np.errstate(invalid="ignore"):
+        terms = np.where(weights == 0, 0, weights * x[:, None, :])
+    np.testing.assert_allclose(y, terms.sum(axis=2, dtype=np.float64), rtol=1e-4, atol=1e-3)
+
+
+@settings(max_examples=24, deadline=None)
+@given(
+    rows=st.sampled_from((16, 45, 80)), columns=st.sampled_from((300, 1100, 9000)),
+    density=st.sampled_from((0.0, 0.01, 0.06)), zeros=st.sampled_from((0.0, 0.3)), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_weights_come_back_with_zeros_that_are_active(
+    rows: int, columns: int, density: float, zeros: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    mask = rng.random((rows, columns)) < density
+    values = rng.integers(-128, 128, mask.sum()).astype(np.float32)
+    values[rng.random(values.size) < zeros] = 0
+    counts = mask.sum(axis=1).astype(np.uint32)
+    listed = np.nonzero(mask)[1].astype(np.uint32)
+    sparse = _kernels.SparseWeights.from_rows(rows, columns, counts, listed, values)
+    scales = rng.uniform(0.01, 0.02, rows).astype(np.float32)
+    made = _kernels.PackedRows(sparse, "int8", scales, isa="avx512", extension="none")
+    assert (made.form, made.nnz) == ("windows", values.size)
+    stored = made.stored()
+    for one, other in zip(stored, (counts, listed, values, scales), strict=False):
+        np.testing.assert_array_equal(one, other)
+    assert stored[4] == 0
+    expected = np.repeat(scales, counts) * values
+    np.testing.assert_array_equal(made.source().stored()[2], expected)
+
+
+def test_they_are_chosen_where_they_take_little_more_than_bits_and_values() -> None:
+    rng = np.random.default_rng(0)
+    few = sparse_integers(rng, 64, 2048, 0.1)
+    made, bits = packed(few), packed(few, extension="vbmi2")
+    assert made.form == "windows"
+    assert made.nbytes < 1.25 * (few.size / 8 + np.count_nonzero(few))
+    if bits.form == "bitmap":  # a machine that has the extension
+        assert bits.nnz == made.nnz
+    uneven = few.copy()
+    uneven[1::16] = 1
+    single = sparse_integers(rng, 1, 2048, 0.1)
+    for weights in (sparse_integers(rng, 64, 2048, 0.4), uneven, single):
+        assert packed(weights).form == "bitmap"
+    assert packed(np.ones((16, 64), np.float32)).form == "dense"
+    groups = np.ones((64, 32), np.float32)
+    assert packed(few, groups, group=64).form == "bitmap"
+    sparse = _kernels.SparseWeights.from_dense(64, 2048, few)
+    for isa in _kernels.supported_isas():
+        form = _kernels.PackedRows(sparse, "int8", np.ones(64, np.float32), isa=isa, extension="none").form
+        assert form == ("windows" if isa == "avx512" else "bitmap")
+
+
+@pytest.mark.parametrize("m", [1, 7, 100])
+def test_any_number_of_threads_writes_the_same_bits(m: int) -> None:
+    rng = np.random.default_rng(0)
+    x = random_array(rng, (m, 700))
+    op = _kernels.Matmul(packed(sparse_integers(rng, 301, 700, 0.07)))
+    one, three = (product(_kernels.ThreadPool(threads), op, x) for threads in (1, 3))
+    np.testing.assert_array_equal(one, three)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e30])
+def test_products_follow_the_magnitude_of_activations(pool: _kernels.ThreadPool, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    weights = sparse_integers(rng, 64, 4096, 0.1)
+    x = random_array(rng, (3, 4096)) * np.float32(scale)
+    x[1] = 0
+    y = product(pool, _kernels.Matmul(packed(weights, np.full(64, 0.01, np.float32))), x)
+    expected = x.astype(np.float64) @ (weights.T.astype(np.float64) * np.float32(0.01))
+    magnitude = np.abs(x).max(axis=1, keepdims=True) * np.linalg.norm(weights * 0.01, axis=1)
+    assert (np.abs(y - expected) <= 3e-7 * magnitude + 1e-38).all()
