@@ -4,7 +4,7 @@ These are preprocessing of ai.onnx.ml, as converters of scikit-learn write it, w
 activations, normalizations and layers, what its quantizer makes of operators (for shapes, integers are floats), and
 GroupNormalization, a standard operator that onnx infers nothing of. Only operators whose specification leaves no doubt
 have an equivalent: Scaler and Normalizer give floats in the shape of their input, whatever its type is. Of attentions,
-only one with a cache that grows has one.
+MultiHeadAttention without a cache has one, and GroupQueryAttention with a cache that grows.
 """
 
 from __future__ import annotations
@@ -142,6 +142,40 @@ def _appended(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return made
 
 
+def _attended(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """What MultiHeadAttention makes of three operands: the tokens of queries, with the channels of values.
+
+    Values are [batch, tokens, channels] or [batch, heads, tokens, channels of a head]. One that returns a cache has no
+    equivalent.
+    """
+    if len(node.input) < 3 or not all(node.input[:3]) or any(node.output[1:]):
+        return []
+    made = node.output[0]
+    axes = {"last": [-1], "batch and tokens": [0, -2]}
+    constants = [
+        onnx.helper.make_node("Constant", [], [f"{made}:{what}"], value_ints=values) for what, values in axes.items()
+    ]
+    tokens = _node(node, "ReduceSum", [node.input[0], f"{made}:last"], [f"{made}:tokens"])
+    channels = _node(node, "ReduceSum", [node.input[2], f"{made}:batch and tokens"], [f"{made}:channels"])
+    flat = _node(node, "Flatten", [f"{made}:channels"], [f"{made}:flat"])
+    return [*constants, tokens, channels, flat, _node(node, "Add", [f"{made}:tokens", f"{made}:flat"], [made])]
+
+
+def _embedded(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Rows of the words' table, their sum with those of other tables, and a number for each sequence."""
+    if len(node.input) < 3 or not node.input[2] or any(node.output[3:]):
+        return []
+    made = [_node(node, "Gather", [node.input[2], node.input[0]], [name]) for name in node.output[::2] if name]
+    if len(node.output) > 1 and node.output[1]:
+        numbers = f"{node.output[1]}:numbers"
+        counted = _node(node, "ArgMax", node.input[:1], [numbers])
+        counted.attribute.extend(onnx.helper.make_attribute(*pair) for pair in (("axis", 1), ("keepdims", 0)))
+        cast = _node(node, "Cast", [numbers], [node.output[1]])
+        cast.attribute.append(onnx.helper.make_attribute("to", onnx.TensorProto.INT32))
+        made += [counted, cast]
+    return made
+
+
 _EQUIVALENTS: Registry[_MakeNodes] = Registry("an equivalent")
 _EQUIVALENTS.add("GroupNormalization", _same(0))
 # onnxruntime's optimizers write these two in the standard domain, whatever its version; LayerNormalization is standard
@@ -155,7 +189,9 @@ _EQUIVALENTS.add_table(
         **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "RotaryEmbedding"), _same(0)),
         # Output 3 is the sum that is normalized; 1 and 2 are statistics, for training.
         **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _same(0, 3)),
+        "EmbedLayerNormalization": _embedded,
         "GroupQueryAttention": _appended,
+        "MultiHeadAttention": _attended,
         "FusedConv": _fused("Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
         "FusedGemm": _fused("Gemm", 3, "transA", "transB"),
         "FusedMatMul": _untransposed_matmul,
@@ -181,6 +217,8 @@ def equivalent_nodes(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
             named types by strings.
     """
     if node.op_type == "LayerNormalization" and is_standard(node.domain) and opset >= 17:
+        return []
+    if node.op_type == "MultiHeadAttention" and opset < 13:  # ReduceSum has its axes in another place
         return []
     make = _EQUIVALENTS.find(node.op_type, node.domain)
     return make(node) if make is not None and node.input and opset >= 6 else []

@@ -83,6 +83,18 @@ CASES: dict[str, Any] = {
         MICROSOFT, "RotaryEmbedding", TOKENS, np.zeros((2, 5), np.int64), np.ones((5, 2), np.float32),
         np.zeros((5, 2), np.float32), num_heads=2,
     ),
+    "attention of heads": single(
+        MICROSOFT, "MultiHeadAttention", TOKENS, np.ones((2, 3, 8), np.float32), np.ones((2, 3, 6), np.float32),
+        num_heads=2,
+    ),
+    "attention to heads that were divided": single(
+        MICROSOFT, "MultiHeadAttention", TOKENS, *np.ones((2, 2, 2, 3, 4), np.float32), num_heads=2
+    ),
+    "embedding": single(
+        MICROSOFT, "EmbedLayerNormalization", np.ones((2, 5), np.int32), np.zeros((2, 5), np.int32),
+        np.ones((9, 8), np.float32), np.ones((5, 8), np.float32), np.ones((2, 8), np.float32), ONES, ONES,
+        outputs="y,lengths,sum",
+    ),
     "fused conv": single(
         MICROSOFT, "FusedConv", np.ones((2, 8, 9, 9), np.float32), np.ones((6, 4, 3, 3), np.float32),
         np.ones(6, np.float32), group=2, strides=[2, 2], activation="Relu",
@@ -176,6 +188,8 @@ def test_onnx_alone_infers_nothing_of_most_of_them() -> None:
     ("kind", "outputs", "attributes"),
     [
         ("SkipLayerNormalization", "y,mean", {}),
+        ("EmbedLayerNormalization", "y", {}),
+        ("MultiHeadAttention", "y", {"num_heads": 2}),
         ("FusedMatMul", "y", {"transB": 1}),
         ("Attention", "y", {"num_heads": 2}),
     ],
