@@ -177,9 +177,9 @@ class FusedAttentions(NodeRewriter):
     def _mask_of_operand(self, name: str, filtered: float) -> str:
         count = self._axes_of_mask(name)
         seen = self._seen_lengths(name) if count == 1 else self._made("Greater", [name, self._zero()], "seen")
+        seen = self._made("Unsqueeze", [seen, self._constant([1] if count == 3 else [1, 2], "axes")], "seen")
         numbers = [self._constant(value, "mask", np.float32) for value in (0.0, filtered)]
-        axes = self._constant([1] if count == 3 else [1, 2], "axes")
-        return self._made("Unsqueeze", [self._made("Where", [seen, *numbers], "mask"), axes], "mask")
+        return self._made("Where", [seen, *numbers], "mask")
 
     def _causal(self, tokens: str, mask: str) -> str:
         """The mask, or zeros, with the lowest number for later positions, [..., queries, keys]."""
