@@ -85,7 +85,7 @@ def _of_grid(graph: GraphView, node: onnx.NodeProto) -> _Assignment | None:
     spanned = [line.axis for line in lines if line.axis]
     if len(grid) - 1 == len(lines):
         # Single places have an axis of one position each.
-        added = ()
+        added: tuple[int, ...] = ()
         if any(line.axis not in (0, i - len(lines)) for i, line in enumerate(lines)):
             return None
         if any(not line.axis and updates[i] != 1 for i, line in enumerate(lines)):

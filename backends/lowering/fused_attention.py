@@ -87,14 +87,8 @@ class FusedAttentions(NodeRewriter):
             return False
         if len(keys) not in (3, 4) or (len(keys) == 4 and (keys[1] != heads or values[1] != heads)):
             return False
-        channels = [dims[-1] for dims in (queries, keys, values)]
-        if not all(isinstance(size, int) for size in channels):
-            return False
-        divided = heads if len(keys) == 3 else 1
-        sizes = [int(size) // count for size, count in zip(channels, (heads, divided, divided), strict=True)]
-        if any(int(size) % count for size, count in zip(channels, (heads, divided, divided), strict=True)):
-            return False
-        if sizes[0] != sizes[1]:
+        sizes = self._all_channels()
+        if len(sizes) != 3 or any(size % heads for size in sizes) or sizes[0] != sizes[1]:
             return False
         if self._input(3) and self.graph.folded_values(self._input(3)) is None:
             return False
@@ -102,11 +96,17 @@ class FusedAttentions(NodeRewriter):
             return False
         return not self._input(4) or self._axes_of_mask(self._input(4)) in (1, 2, 3)
 
+    def _all_channels(self) -> list[int]:
+        """Channels of queries, keys and values, of all heads; fewer numbers if some are not known."""
+        heads = int(self._attribute("num_heads", 0))
+        dims = [self.graph.dims(self._input(position)) or ("",) for position in range(3)]
+        counts = [(own[-1], heads if len(own) == 4 else 1) for own in dims]
+        return [size * count for size, count in counts if isinstance(size, int)]
+
     def write_multi_head(self) -> None:
         """Biases of the operands that have no heads yet; then as in :meth:`write_attention`."""
-        heads, names = int(self._attribute("num_heads", 0)), list(self._node.input[:3])
+        names, sizes = list(self._node.input[:3]), self._all_channels()
         dims = [self.graph.dims(name) or () for name in names]
-        sizes = [int(own[-1]) * (heads if len(own) == 4 else 1) for own in dims]
         ends = np.cumsum([0, *sizes])
         bias = self.graph.folded_values(self._input(3)) if self._input(3) else None
         operands = []
@@ -184,8 +184,8 @@ class FusedAttentions(NodeRewriter):
     def _causal(self, tokens: str, mask: str) -> str:
         """The mask, or zeros, with the lowest number for later positions, [..., queries, keys]."""
         places = self._places(tokens)
-        places = [self._made("Unsqueeze", [places, self._constant([axis], "axis")], "places") for axis in (1, 0)]
-        is_seen = self._made("LessOrEqual", places[::-1], "earlier")
+        rows, columns = (self._made("Unsqueeze", [places, self._constant([axis], "axis")], "places") for axis in (1, 0))
+        is_seen = self._made("LessOrEqual", [columns, rows], "earlier")
         seen = mask or self._constant(0.0, "mask", np.float32)
         return self._made("Where", [is_seen, seen, self._constant(_LOWEST, "lowest", np.float32)], "causal mask")
 

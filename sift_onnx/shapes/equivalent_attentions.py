@@ -61,7 +61,7 @@ def projected_and_attended(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """
     if len(node.input) < 2 or any(node.output[1:]):
         return []
-    sizes = next((attribute.ints for attribute in node.attribute if attribute.name == "qkv_hidden_sizes"), [])
+    sizes = [n for attribute in node.attribute if attribute.name == "qkv_hidden_sizes" for n in attribute.ints]
     joined, parts, made = f"{node.output[0]}:joined", f"{node.output[0]}:parts", node.output[0]
     target, axis = f"{parts}:target", f"{parts}:axis"
     nodes = [node_like(node, "MatMul", node.input[:2], [joined])]
