@@ -78,6 +78,9 @@ def cut(size: Dim, end: Dim) -> Dim:
     """Of an axis of ``size``, the positions before ``end``."""
     if isinstance(size, int) and isinstance(end, int):
         return min(size, end)
+    rest = difference(size, end)
+    if rest is not None and are_counts(terms(rest)) and _terms(rest)[1] >= 0:
+        return end
     times = divided(size, end)
     return end if isinstance(times, int) and times > 0 else ("cut", size, end)
 

@@ -199,7 +199,7 @@ class GraphView:
             if self._reads_sizes(node):
                 output = node.output[0]
                 sizes = self.vector(output)
-                if sizes and all(follows_from(places, size) for size in sizes):
+                if sizes and all(follows_from(places, size, self.opset) for size in sizes):
                     found[index] = nodes_of_sizes(output, sizes, places, is_number=self.dims(output) == ())
         return found
 

@@ -4,7 +4,7 @@ These are preprocessing of ai.onnx.ml, as converters of scikit-learn write it, w
 activations, normalizations and layers, what its quantizer makes of operators (for shapes, integers are floats), and
 GroupNormalization, a standard operator that onnx infers nothing of. Only operators whose specification leaves no doubt
 have an equivalent: Scaler and Normalizer give floats in the shape of their input, whatever its type is. Of attentions,
-only one with a cache that grows has one.
+those without a cache have one, and GroupQueryAttention with a cache that grows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import onnx
 from sift_onnx.graphs.node_checks import all_nodes, with_subgraphs
 from sift_onnx.operators.domains import MICROSOFT, ML, canonical_domain, is_standard, opset_versions
 from sift_onnx.operators.registry import Registry
+from sift_onnx.shapes.equivalent_attentions import appended_keys, attended, embedded, node_like, projected_and_attended
 
 __all__ = [
     "equivalent_nodes",
@@ -29,6 +30,8 @@ __all__ = [
 # A model that imports no standard operators still gets standard ones.
 _OPSET = 13
 
+_ATTENTIONS = ("Attention", "MultiHeadAttention")
+
 _MakeNodes = Callable[[onnx.NodeProto], list[onnx.NodeProto]]
 
 
@@ -39,7 +42,7 @@ def _same(*outputs: int) -> _MakeNodes:
         named = [i for i, name in enumerate(node.output) if name]
         if not set(named) <= set(outputs):
             return []
-        return [_node(node, "Identity", node.input[:1], [node.output[i]]) for i in named]
+        return [node_like(node, "Identity", node.input[:1], [node.output[i]]) for i in named]
 
     return make
 
@@ -53,7 +56,7 @@ def _fused(op: str, inputs: int, *attributes: str) -> _MakeNodes:
     """``op`` with something behind it that changes no shape; ``attributes`` decide on it."""
 
     def make(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        bare = _node(node, op, node.input[:inputs], node.output[:1])
+        bare = node_like(node, op, node.input[:inputs], node.output[:1])
         bare.attribute.extend(attribute for attribute in node.attribute if attribute.name in attributes)
         return [bare]
 
@@ -73,11 +76,11 @@ def _of_integers(op: str, operands: tuple[int, ...], result: int | None, *attrib
         nodes = [_cast(node, node.input[i], name) for i, name in zip(operands, inputs, strict=True)]
         quantization = list(node.input[result : result + 2]) if result is not None else []
         made = f"{node.output[0]}:floats" if any(quantization) else node.output[0]
-        bare = _node(node, op, inputs, [made])
+        bare = node_like(node, op, inputs, [made])
         bare.attribute.extend(attribute for attribute in node.attribute if attribute.name in attributes)
         nodes.append(bare)
         if any(quantization):
-            nodes.append(_node(node, "QuantizeLinear", [made, *quantization], node.output[:1]))
+            nodes.append(node_like(node, "QuantizeLinear", [made, *quantization], node.output[:1]))
         return nodes
 
     return make
@@ -101,7 +104,7 @@ def _average_of_integers(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _cast(like: onnx.NodeProto, name: str, made: str) -> onnx.NodeProto:
-    cast = _node(like, "Cast", [name], [made])
+    cast = node_like(like, "Cast", [name], [made])
     cast.attribute.append(onnx.helper.make_attribute("to", onnx.TensorProto.FLOAT))
     return cast
 
@@ -111,35 +114,7 @@ def _untransposed_matmul(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     flags = ("transA", "transB", "transBatchA", "transBatchB")
     if any(attribute.i for attribute in node.attribute if attribute.name in flags):
         return []
-    return [_node(node, "MatMul", node.input[:2], node.output[:1])]
-
-
-def _node(like: onnx.NodeProto, op: str, inputs: list[str], outputs: list[str]) -> onnx.NodeProto:
-    # Errors of inference name the node.
-    return onnx.helper.make_node(op, inputs, outputs, name=f"{like.name} ({like.op_type})")
-
-
-def _appended(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """What GroupQueryAttention makes of queries and keys that come apart: the cache is longer by the new tokens.
-
-    A cache that has room for them already, as long as it is, has no equivalent.
-    """
-    heads = next((attribute.i for attribute in node.attribute if attribute.name == "kv_num_heads"), 0)
-    if heads < 1 or len(node.input) < 5 or not all(node.input[i] for i in (1, 2, 3, 4)) or any(node.output[3:]):
-        return []
-    made = [_node(node, "Identity", node.input[:1], node.output[:1])]
-    for new, past, present in zip(node.input[1:3], node.input[3:5], node.output[1:3], strict=False):
-        if not present:
-            continue
-        name = f"{present} ({node.op_type})"
-        target = onnx.helper.make_node("Constant", [], [f"{name}:target"], value_ints=[0, 0, heads, -1])
-        parted = _node(node, "Reshape", [new, f"{name}:target"], [f"{name}:parted"])
-        turned = _node(node, "Transpose", [f"{name}:parted"], [f"{name}:turned"])
-        turned.attribute.append(onnx.helper.make_attribute("perm", [0, 2, 1, 3]))
-        joined = _node(node, "Concat", [past, f"{name}:turned"], [present])
-        joined.attribute.append(onnx.helper.make_attribute("axis", 2))
-        made += [target, parted, turned, joined]
-    return made
+    return [node_like(node, "MatMul", node.input[:2], node.output[:1])]
 
 
 _EQUIVALENTS: Registry[_MakeNodes] = Registry("an equivalent")
@@ -155,7 +130,10 @@ _EQUIVALENTS.add_table(
         **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "RotaryEmbedding"), _same(0)),
         # Output 3 is the sum that is normalized; 1 and 2 are statistics, for training.
         **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _same(0, 3)),
-        "GroupQueryAttention": _appended,
+        "Attention": projected_and_attended,
+        "EmbedLayerNormalization": embedded,
+        "GroupQueryAttention": appended_keys,
+        "MultiHeadAttention": attended,
         "FusedConv": _fused("Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
         "FusedGemm": _fused("Gemm", 3, "transA", "transB"),
         "FusedMatMul": _untransposed_matmul,
@@ -181,6 +159,8 @@ def equivalent_nodes(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
             named types by strings.
     """
     if node.op_type == "LayerNormalization" and is_standard(node.domain) and opset >= 17:
+        return []
+    if node.op_type in _ATTENTIONS and opset < 13:  # ReduceSum has its axes in another place
         return []
     make = _EQUIVALENTS.find(node.op_type, node.domain)
     return make(node) if make is not None and node.input and opset >= 6 else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
@@ -94,15 +95,18 @@ def infer_node(
         if tensor.name in values:
             element = onnx.helper.np_dtype_to_tensor_dtype(values[tensor.name].dtype)
         types[tensor.name] = onnx.helper.make_tensor_type_proto(element, shapes.get(tensor.name))
+    known = dict(values)  # with the lists of constants among the equivalents
     found: dict[str, tuple[int | None, ...]] = {}
     for equivalent in equivalent_nodes(proto, opsets.get("", 1)) or [proto]:
         if any(name not in types for name in equivalent.input if name):
             continue  # one of them that makes what this one reads has no answer
         try:
-            inferred = infer_outputs(equivalent, opsets, types, values)
+            inferred = infer_outputs(equivalent, opsets, types, known)
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
             continue
         types.update(inferred)
+        if equivalent.op_type == "Constant":
+            known[equivalent.output[0]] = np.array([*equivalent.attribute[0].ints], np.int64)
         for name, kind in inferred.items():
             sizes = known_sizes(kind.tensor_type) if name in proto.output else None
             if sizes is not None:

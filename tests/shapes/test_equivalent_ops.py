@@ -83,6 +83,22 @@ CASES: dict[str, Any] = {
         MICROSOFT, "RotaryEmbedding", TOKENS, np.zeros((2, 5), np.int64), np.ones((5, 2), np.float32),
         np.zeros((5, 2), np.float32), num_heads=2,
     ),
+    "attention": single(MICROSOFT, "Attention", TOKENS, np.ones((8, 18), np.float32), num_heads=2),
+    "attention to values of another size": single(
+        MICROSOFT, "Attention", TOKENS, np.ones((8, 18), np.float32), num_heads=2, qkv_hidden_sizes=[4, 4, 10]
+    ),
+    "attention of heads": single(
+        MICROSOFT, "MultiHeadAttention", TOKENS, np.ones((2, 3, 8), np.float32), np.ones((2, 3, 6), np.float32),
+        num_heads=2,
+    ),
+    "attention to heads that were divided": single(
+        MICROSOFT, "MultiHeadAttention", TOKENS, *np.ones((2, 2, 2, 3, 4), np.float32), num_heads=2
+    ),
+    "embedding": single(
+        MICROSOFT, "EmbedLayerNormalization", np.ones((2, 5), np.int32), np.zeros((2, 5), np.int32),
+        np.ones((9, 8), np.float32), np.ones((5, 8), np.float32), np.ones((2, 8), np.float32), ONES, ONES,
+        outputs="y,lengths,sum",
+    ),
     "fused conv": single(
         MICROSOFT, "FusedConv", np.ones((2, 8, 9, 9), np.float32), np.ones((6, 4, 3, 3), np.float32),
         np.ones(6, np.float32), group=2, strides=[2, 2], activation="Relu",
@@ -176,13 +192,22 @@ def test_onnx_alone_infers_nothing_of_most_of_them() -> None:
     ("kind", "outputs", "attributes"),
     [
         ("SkipLayerNormalization", "y,mean", {}),
+        ("EmbedLayerNormalization", "y", {}),
+        ("MultiHeadAttention", "y", {"num_heads": 2}),
         ("FusedMatMul", "y", {"transB": 1}),
-        ("Attention", "y", {"num_heads": 2}),
+        ("Attention", "y,present", {"num_heads": 2}),
     ],
 )
 def test_what_no_standard_operator_makes_has_no_equivalent(kind: str, outputs: str, attributes: dict[str, Any]) -> None:
     node = helper.make_node(kind, ["x", "w"], outputs.split(","), domain=MICROSOFT, **attributes)
     assert equivalent_nodes(node, 17) == []
+
+
+@pytest.mark.parametrize("kind", ["Attention", "MultiHeadAttention"])
+def test_sums_have_their_axes_as_an_operand_from_opset_13_on(kind: str) -> None:
+    node = helper.make_node(kind, ["x", "w", "v"], ["y"], domain=MICROSOFT, num_heads=2)
+    assert equivalent_nodes(node, 12) == []
+    assert equivalent_nodes(node, 13)
 
 
 def test_types_are_named_by_numbers_from_opset_6_on() -> None:

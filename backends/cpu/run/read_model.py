@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.inlining import inline_functions
 from sift_onnx.backends.lowering.added_masks import with_added_masks
+from sift_onnx.backends.lowering.assigned_slices import with_joined_slices
 from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
@@ -70,5 +71,6 @@ def _graph_of(declared: GraphView) -> tuple[GraphView, bool]:
     """The graph that stands for a model, and whether halves are float32 in it."""
     widened = in_float32(declared)
     graph = with_separate_operators(declared if widened is None else widened)
-    graph = with_added_masks(without_cropped_padding(without_empty_operands(graph)))
+    graph = with_joined_slices(without_empty_operands(graph))
+    graph = with_added_masks(without_cropped_padding(graph))
     return channels_first(with_standard_quantization(graph)), widened is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from sift_onnx.backends.lowering.cut_sizes import OPEN_END, sliced
+from sift_onnx.backends.lowering.cut_sizes import OPEN_END, counted_from_end, sliced
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.resampling import Padding, Slicing
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
@@ -50,10 +50,11 @@ def split(node: NodeView) -> tuple[Step, ...]:
 
 def slice_(node: NodeView) -> Step:
     """Slice by constants."""
-    names = ("starts", "ends", "axes", "steps")
-    starts, ends, axes, steps = (node.integers(1 + i, name) for i, name in enumerate(names))
     dims = node.dims(0)
-    axes = [axis % len(dims) for axis in axes] if axes else list(range(len(starts)))
+    axes, steps = (node.integers(3 + i, name) for i, name in enumerate(("axes", "steps")))
+    named = [axis % len(dims) for axis in axes] or list(range(len(dims)))
+    starts, ends = (_bounds(node, 1 + i, name, named) for i, name in enumerate(("starts", "ends")))
+    axes = named if axes else named[: len(starts)]
     steps = steps or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise NotLowered("its starts, ends, axes and steps do not fit each other")
@@ -69,6 +70,16 @@ def slice_(node: NodeView) -> Step:
         if part.step < 0 and isinstance(size := dims[axis], int):
             return _channels(node, axis, list(range(size)[part]))
     return moved(node, Sliced(tuple(_range(dims, axis, part) for axis, part in slices.items())), node.output)
+
+
+def _bounds(node: NodeView, position: int, name: str, axes: list[int]) -> list[int]:
+    """Where a slice begins or ends along each axis, if need be counted from its end."""
+    found, dims = node.vector(position), node.dims(0)
+    if found is None:
+        return node.integers(position, name)
+    known = [counted_from_end(dims[axis], bound) for axis, bound in zip(axes, found, strict=False)]
+    numbers = [bound for bound in known if isinstance(bound, int)]
+    return numbers if len(numbers) == len(found) else node.integers(position, name)
 
 
 def gather(node: NodeView) -> Step | tuple[Step, ...]:

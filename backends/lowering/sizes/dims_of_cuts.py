@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from sift_onnx.backends.lowering.cut_sizes import OPEN_END, sliced
+from sift_onnx.backends.lowering.cut_sizes import OPEN_END, counted_from_end, sliced
 from sift_onnx.backends.lowering.dims import Dim, Dims, added, are_counts, cut, product, terms, window
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 
@@ -67,7 +67,8 @@ def dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Seque
         return None
     result: list[Dim | None] = list(first)
     for i, axis in enumerate(axes or range(len(starts))):
-        size, start, end = first[axis], starts[i], ends[i]
+        size = first[axis]
+        start, end = (counted_from_end(size, bound) for bound in (starts[i], ends[i]))
         step = steps[i] if steps else 1
         if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
             result[axis] = len(range(size)[start:end:step])

@@ -7,20 +7,30 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from sift_onnx.backends.lowering.dims import Dim, Dims
+from sift_onnx.backends.lowering.dims import Dim, Dims, added
 
 __all__ = ["Places", "follows_from", "nodes_of_sizes"]
 
 # Where an input of the graph has a size: its name, and the axis.
 Places = Mapping[Dim, tuple[str, int]]
-_OPERATORS = {"sum": "Add", "product": "Mul"}
+_OPERATORS = {"sum": "Add", "product": "Mul", "cut": "Min", "none or more": "Max"}
+# The first version in which Min and Max are of integers.
+_OPSET_OF_MIN = 12
 
 
-def follows_from(places: Places, size: Dim) -> bool:
-    """Whether a size is a number, one of ``places``, or a sum or product of such."""
+def follows_from(places: Places, size: Dim, opset: int) -> bool:
+    """Whether a size is a number, one of ``places``, or what nodes of an opset make of such.
+
+    These are sums, products, and sizes of axes that are cut at one end.
+    """
     if isinstance(size, int) or size in places:
         return True
-    return isinstance(size, tuple) and size[0] in _OPERATORS and all(follows_from(places, part) for part in size[1:])
+    match size:
+        case ("window", base, 1, int(), 0):
+            return opset >= _OPSET_OF_MIN and follows_from(places, base, opset)
+        case (str(kind), *parts) if kind in _OPERATORS and (kind != "cut" or opset >= _OPSET_OF_MIN):
+            return all(follows_from(places, part, opset) for part in parts)
+    return False
 
 
 def nodes_of_sizes(output: str, sizes: Dims, places: Places, is_number: bool = False) -> list[onnx.NodeProto]:
@@ -38,6 +48,9 @@ def nodes_of_sizes(output: str, sizes: Dims, places: Places, is_number: bool = F
         """The name of a tensor of one size."""
         if isinstance(size, tuple) and size not in places:
             kind, *parts = size
+            if kind == "window":  # of one position at a time, which are none where the axis is too short
+                base, _, room, _ = parts
+                kind, parts = "none or more", [0, added([base, room, 1])]
             result, *others = (made(part, f"{name}:{number}") for number, part in enumerate(parts))
             for number, other in enumerate(others):
                 own = f"{name}:{kind} {number}"

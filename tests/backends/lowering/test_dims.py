@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_onnx.backends.lowering.cut_sizes import sliced
+from sift_onnx.backends.lowering.cut_sizes import counted_from_end, sliced
 from sift_onnx.backends.lowering.dims import (
     added,
     bound,
@@ -137,3 +137,16 @@ def test_what_a_slice_leaves_of_an_open_axis_is_what_it_leaves_in_a_run(
             own = bound(axis, known)
             assert isinstance(own, int)
             assert bound(found, known) == len(range(own)[start:stop:step])
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(-4, 4), st.integers(0, 4), st.booleans())
+def test_bounds_counted_from_the_end(n: int, t: int, more: int, number: int, is_two: bool) -> None:
+    """Slices of an axis of several parts, at a bound that is some of them, leave the same."""
+    size, limit = added(["n", "t", number] if is_two else ["n", number]), added(["n", more])
+    length, place = n + number + t * is_two, n + more
+    found = counted_from_end(size, limit)
+    if isinstance(found, int):
+        assert range(length)[:found] == range(length)[:place]
+        assert range(length)[found:] == range(length)[place:]
+    known = {"n": n, "t": t}
+    assert bound(cut(size, limit), known) == min(length, place)

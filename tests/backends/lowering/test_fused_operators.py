@@ -33,7 +33,10 @@ def foreign_left(net: Net) -> set[str]:
     return {node.op_type for node in view.nodes if node.domain == MICROSOFT}
 
 
-def tokens(net: Net, *, values: np.ndarray[Any, Any] | None = None, name: str = "x") -> str:
+def tokens(net: Net, *, values: np.ndarray[Any, Any] | None = None, name: str = "x", scale: float = 1.0) -> str:
+    if scale != 1:
+        values = (np.random.default_rng(0).standard_normal((BATCH, LENGTH, CHANNELS)) * scale).astype(np.float32)
+        return net.input(name, values=values, declared=["batch", "length", CHANNELS])
     shape = (BATCH, LENGTH) if values is not None else (BATCH, LENGTH, CHANNELS)
     return net.input(name, *shape, values=values, declared=["batch", "length", *shape[2:]])
 
@@ -82,10 +85,85 @@ def test_a_bias_of_scores_a_scale_and_values_of_another_size() -> None:
     assert not foreign_left(net)
 
 
-def test_what_sees_no_later_positions_stays() -> None:
+@pytest.mark.parametrize("filtered", [None, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("masked", ["", "row", "table"])
+@pytest.mark.parametrize("kind", ["Attention", "MultiHeadAttention"])
+def test_no_later_positions(kind: str, masked: str, filtered: float | None) -> None:
+    """Scores beyond the filter show that later positions count for nothing; a row may see nothing at all."""
     net = Net(17)
-    net.output(attention(net, tokens(net), unidirectional=1), BATCH, LENGTH, CHANNELS)
-    assert foreign_left(net) == {"Attention"}
+    x = tokens(net, scale=1e3)
+    early = (np.arange(LENGTH) >= LENGTH - np.array(LENGTHS)[:, None]).astype(np.int32)
+    mask = ""
+    if masked:
+        values = early if masked == "row" else early[:, None].repeat(LENGTH, 1)
+        mask = net.input("mask", values=values, declared=["batch", "length", "length"][: values.ndim])
+    attrs = {"unidirectional": 1, **({} if filtered is None else {"mask_filter_value": filtered})}
+    y = attention(net, x, mask, **attrs) if kind == "Attention" else heads(net, x, x, x, "", mask, **attrs)
+    net.output(y, BATCH, LENGTH, CHANNELS)
+    assert not foreign_left(net)
+
+
+def heads(net: Net, *operands: str, **attrs: Any) -> str:
+    """MultiHeadAttention."""
+    return str(net.op("MultiHeadAttention", *operands, domain=MICROSOFT, num_heads=HEADS, **attrs))
+
+
+@pytest.mark.parametrize("kind", ["", "row", "table", "lengths"])
+@pytest.mark.parametrize("is_divided", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_heads_of_other_tokens(has_bias: bool, is_divided: bool, kind: str) -> None:
+    """Keys and values of other tokens, of which some are masked; a bias is added to what has no heads yet."""
+    net = Net(17)
+    others, width = 7, CHANNELS if is_divided else 6
+    mask = (np.arange(others) < np.array((7, 3, 1))[:, None]).astype(np.int32)
+    if kind == "table":
+        mask = np.tril(np.ones((LENGTH, others), np.int32), 2)[None] * mask[:, None]
+    sizes = [[BATCH, HEADS, others, n // HEADS] if is_divided else [BATCH, others, n] for n in (CHANNELS, width)]
+    names = [
+        net.input(name, *size, declared=["batch", *["others" if n == others else n for n in size[1:]]])
+        for name, size in zip("kv", sizes, strict=True)
+    ]
+    bias = net.constant(np.linspace(-1, 1, 2 * CHANNELS + width)) if has_bias else ""
+    more = []
+    if kind:
+        declared = ["batch", "others"] if kind != "table" else ["batch", "length", "others"]
+        more = [net.input("mask", values=mask, declared=declared)]
+        if kind == "lengths":
+            more = [str(net.op("ReduceSum", *more, net.constant([1], dtype=np.int64), keepdims=0))]
+    net.output(heads(net, tokens(net), *names, bias, *more), BATCH, LENGTH, width)
+    assert not foreign_left(net)
+
+
+def test_heads_with_a_bias_of_scores_and_a_scale() -> None:
+    net = Net(17)
+    x = tokens(net)
+    added = net.input("added", 1, HEADS, LENGTH, LENGTH, declared=[1, HEADS, "length", "length"])
+    net.output(heads(net, x, x, x, "", "", added, scale=0.3), BATCH, LENGTH, CHANNELS)
+    assert not foreign_left(net)
+
+
+def test_heads_with_a_cache_stay() -> None:
+    net = Net(17)
+    x = tokens(net)
+    past = [net.input(name, BATCH, HEADS, 2, CHANNELS // HEADS) for name in ("past_k", "past_v")]
+    operands = [x, x, x, "", "", "", *past]
+    for made in net.op("MultiHeadAttention", *operands, outputs=3, domain=MICROSOFT, num_heads=HEADS):
+        net.output(made, *((BATCH, HEADS, LENGTH + 2, CHANNELS // HEADS) if "." in made else (BATCH, LENGTH, CHANNELS)))
+    assert foreign_left(net) == {"MultiHeadAttention"}
+
+
+@pytest.mark.parametrize("kind", ["bias of a run", "earlier tokens of others"])
+def test_heads_that_stay(kind: str) -> None:
+    net = Net(17)
+    x = tokens(net)
+    operands, attrs = [x, x, x], {}
+    if kind == "bias of a run":
+        operands.append(net.input("bias", 3 * CHANNELS))
+    elif kind == "earlier tokens of others":
+        other = net.input("others", BATCH, 7, CHANNELS, declared=["batch", "others", CHANNELS])
+        operands, attrs = [x, other, other], {"unidirectional": 1}
+    net.output(heads(net, *operands, **attrs), BATCH, LENGTH, CHANNELS)
+    assert foreign_left(net) == {"MultiHeadAttention"}
 
 
 def test_a_mask_of_starts_and_ends_stays() -> None:

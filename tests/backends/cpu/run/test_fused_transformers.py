@@ -21,8 +21,14 @@ def vector(net: SparseNet, channels: int = CHANNELS) -> str:
     return net.constant(np.linspace(0.5, 1.5, channels))
 
 
-def encoder(layers: int = 2) -> SparseNet:
-    """Embedding, and layers of attention and of products with GELU between them."""
+def encoder(layers: int = 2, has_heads: bool = False, **attrs: int) -> SparseNet:
+    """Embedding, and layers of attention and of products with GELU between them.
+
+    Args:
+        layers: how many.
+        has_heads: attention reads queries, keys and values, which products make.
+        attrs: of attention.
+    """
     net = SparseNet(17)
     inputs = [
         net.input(name, 2, 5, values=np.ones((2, 5), np.int32), declared=["batch", "length"])
@@ -32,8 +38,13 @@ def encoder(layers: int = 2) -> SparseNet:
     embedding = [inputs[0], "", *tables, "", vector(net), vector(net), inputs[1]]
     x, lengths = net.op("EmbedLayerNormalization", *embedding, outputs=2, domain=MICROSOFT, epsilon=1e-5)
     for _ in range(layers):
-        joined = [x, net.weight(CHANNELS, 3 * CHANNELS), vector(net, 3 * CHANNELS), lengths]
-        y = net.op("Attention", *joined, domain=MICROSOFT, num_heads=HEADS)
+        if has_heads:
+            parts = [net.op("MatMul", x, net.weight(CHANNELS, CHANNELS)) for _ in range(3)]
+            operands = [*parts, vector(net, 3 * CHANNELS), lengths]
+        else:
+            operands = [x, net.weight(CHANNELS, 3 * CHANNELS), vector(net, 3 * CHANNELS), lengths]
+        kind = "MultiHeadAttention" if has_heads else "Attention"
+        y = net.op(kind, *operands, domain=MICROSOFT, num_heads=HEADS, **attrs)
         y = net.op("MatMul", y, net.weight(CHANNELS, CHANNELS))
         x = net.op("SkipLayerNormalization", y, x, *[vector(net) for _ in range(3)], domain=MICROSOFT, epsilon=1e-5)
         y = net.op("MatMul", x, net.weight(CHANNELS, 2 * CHANNELS))
@@ -44,8 +55,10 @@ def encoder(layers: int = 2) -> SparseNet:
     return net
 
 
-def test_an_encoder_is_in_kernels_and_right_at_any_size() -> None:
-    model = encoder().model()
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("has_heads", [False, True])
+def test_an_encoder_is_in_kernels_and_right_at_any_size(has_heads: bool, is_causal: bool) -> None:
+    model = encoder(has_heads=has_heads, unidirectional=int(is_causal)).model()
     del model.graph.output[0].type.tensor_type.shape.dim[:2]
     model.graph.output[0].type.tensor_type.ClearField("shape")
     program = CpuProgram(model, ONE_THREAD)

@@ -185,6 +185,28 @@ def test_dynamic_quantization(net: str) -> None:
     assert_same(dynamic(net), batches=(1, 4, 13), step=0.0)
 
 
+def test_layers_quantized_in_the_run_have_the_bits_of_their_operand() -> None:
+    """Floats before a quantizer may differ in their last bits, and then a byte; what is made of them does not."""
+    net = PrunedNet(17)
+    vectors = [net.constant(np.linspace(0.5, 1.5, 32, dtype=np.float32)) for _ in range(2)]
+    x = net.op("LayerNormalization", net.input("x", 2, 9, 32, declared=["n", 9, 32]), *vectors, axis=-1)
+    bytes_, scale, zero = net.op("DynamicQuantizeLinear", x, outputs=3)
+    weight = (np.random.default_rng(0).integers(-128, 128, (32, 24)) * (np.arange(24) % 3 == 0)).astype(np.int8)
+    y = net.op("MatMulInteger", bytes_, net.constant(weight, "w"), zero, net.constant(np.int8(3)), name="layer")
+    y = net.op("Mul", net.op("Cast", y, to=1), net.op("Mul", scale, net.constant(np.float32(0.013))))
+    y = net.op("Add", y, net.constant(np.linspace(-1, 1, 24, dtype=np.float32)))
+    for name in (x, y):
+        net.output(name)
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    assert places(program)["layer"] == "kernels"
+    tail = onnx.utils.Extractor(model).extract_model([x], [y])
+    for batch in (1, 4, 16, 21):
+        found = program.run(inputs_of(model, batch, seed=batch))
+        wanted = OnnxRuntimeProgram(tail, ONE_THREAD).run({x: found[x]})
+        np.testing.assert_array_equal(found[y], wanted[y])
+
+
 def test_transposed_convolutions_of_dequantized_weights() -> None:
     program = assert_same(static("upsampled", "qdq per channel"), batches=(1, 3))
     assert len(program.parts) == 1
