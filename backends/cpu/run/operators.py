@@ -95,7 +95,7 @@ def build(
                 **asdict(spec.geometry),
             )  # fmt: skip
         case GlobalPool():
-            return _kernels.GlobalAveragePool(layout=layout, isa=isa)
+            return _kernels.GlobalAveragePool(sums=spec.sums, layout=layout, isa=isa)
         case Softmax():
             return _kernels.Softmax(is_log=spec.is_log, layout=layout, isa=isa)
         case ArgExtreme():

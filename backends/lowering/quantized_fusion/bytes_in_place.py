@@ -55,7 +55,7 @@ def move_bytes(region: RegionSteps, step: Step) -> Merged:
     spec: Spec = before.spec
     if isinstance(spec, GlobalPool):
         ((name, x),) = operands
-        is_image = before.view == "image" and spec.axes == (2, 3)
+        is_image = before.view == "image" and spec.axes == (2, 3) and not spec.sums
         return on_bytes(before, step, QuantizedMean(x, y, spec.keep_axes), (name,)) if is_image else None
     if isinstance(spec, Pool) and spec.kind == "average":
         ((name, x),) = operands

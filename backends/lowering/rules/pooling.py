@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
-
-from sift_onnx.backends.lowering.dims import Dims, concrete, product
+from sift_onnx.backends.lowering.dims import Dims, concrete
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
 from sift_onnx.backends.lowering.specs import (
-    ChannelScale,
     Elementwise,
     Geometry,
     GlobalPool,
     Pool,
     ReduceExtreme,
     Reshaped,
-    result_dims,
 )
 
 __all__ = [
@@ -104,45 +100,35 @@ def _largest_pixels(node: NodeView, keep_axes: bool) -> tuple[Step, ...]:
 
 def reduce_mean(node: NodeView) -> Step:
     """ReduceMean over height and width, or over tokens."""
-    return _mean(node, "a mean")[0]
+    return _pooled(node, "a mean", sums=False)
 
 
-def reduce_sum(node: NodeView) -> tuple[Step, ...]:
-    """ReduceSum, as a mean times the number of values."""
-    step, axes = _mean(node, "a sum")
-    dims = node.dims(0)
-    count = product(dims[axis] for axis in axes)
-    kept = result_dims(step.spec, dims)
-    channels = kept[1 if step.result_view == "image" else -1] if kept else None
-    if not isinstance(count, int) or not isinstance(channels, int):
-        raise NotLowered("the number of values that it adds is unknown")
-    mean = replace(step, output=f"{step.output}/mean")
-    scale = ChannelScale(np.full(channels, count, np.float32), np.zeros(channels, np.float32))
-    return mean, replace(step, spec=scale, inputs=(mean.output,), view=step.result_view)
+def reduce_sum(node: NodeView) -> Step:
+    """ReduceSum, likewise."""
+    return _pooled(node, "a sum", sums=True)
 
 
 def reduce_square_sum(node: NodeView) -> tuple[Step, ...]:
     """ReduceSumSquare, and ReduceL2, which is its root."""
-    mean, scaled = reduce_sum(node)
-    view = mean.view
+    step = reduce_sum(node)
     squares = replace(
-        node.step(Elementwise("multiply"), view), inputs=(node.input(0),) * 2, output=node.between("squares")
+        node.step(Elementwise("multiply"), step.view), inputs=(node.input(0),) * 2, output=node.between("squares")
     )
-    mean = replace(mean, inputs=(squares.output,))
+    summed = replace(step, inputs=(squares.output,))
     if node.op == "ReduceSumSquare":
-        return squares, mean, scaled
-    scaled = replace(scaled, output=node.between("sum"))
-    root = node.step(Elementwise("square_root"), scaled.result_view)
-    return squares, mean, scaled, replace(root, inputs=(scaled.output,))
+        return squares, summed
+    summed = replace(summed, output=node.between("sum"))
+    root = node.step(Elementwise("square_root"), summed.result_view)
+    return squares, summed, replace(root, inputs=(summed.output,))
 
 
-def _mean(node: NodeView, what: str) -> tuple[Step, tuple[int, ...]]:
-    """The step of a mean, and the axes that it is over; ``what`` it is for the user."""
+def _pooled(node: NodeView, what: str, sums: bool) -> Step:
+    """The step of a mean or a sum; ``what`` it is for the user."""
     dims = node.dims(0)
     axes = tuple(sorted(axis % len(dims) for axis in node.axes()))
     if not axes or 0 in axes or axes != tuple(range(axes[0], axes[-1] + 1)):
         raise NotLowered(f"{what} over the axes {list(axes)}; the kernels have that over height and width, or tokens")
     keep_axes = bool(node.attribute("keepdims", 1))
     if axes == (2, 3) and node.operand(0) == "image":
-        return node.step(GlobalPool(keep_axes), "image", "image" if keep_axes else "rows"), axes
-    return node.step(GlobalPool(keep_axes, axes), node.operand(0, "rows")), axes
+        return node.step(GlobalPool(keep_axes, sums=sums), "image", "image" if keep_axes else "rows")
+    return node.step(GlobalPool(keep_axes, axes, sums), node.operand(0, "rows"))

@@ -12,10 +12,17 @@ __all__ = ["Channels", "DepthToSpace", "GlobalPool", "LinearResize", "PixelCopy"
 
 @dataclass(frozen=True)
 class GlobalPool:
-    """Mean over ``axes``, which lie next to each other, the first not among them; ``keep_axes`` leaves one position."""
+    """Mean or sum over neighbouring axes.
+
+    Attributes:
+        keep_axes: whether one position is left of each.
+        axes: which ones, the first not among them.
+        sums: whether it is a sum.
+    """
 
     keep_axes: bool = True
     axes: tuple[int, ...] = (2, 3)
+    sums: bool = False
 
 
 @dataclass(frozen=True)

@@ -195,13 +195,13 @@ void bind_ops(nb::module_& module) {
           "ceil_mode"_a = false, "count_include_pad"_a = false, "layout"_a = "images16", "isa"_a = "",
           "Attributes as ONNX has them.");
 
-  nb::class_<GlobalAveragePool, Op>(module, "GlobalAveragePool", "The mean over all pixels of a channel.")
+  nb::class_<GlobalAveragePool, Op>(module, "GlobalAveragePool", "The mean, or the sum, over all pixels of a channel.")
       .def(
           "__init__",
-          [](GlobalAveragePool* self, const std::string& layout, const std::string& isa) {
-            new (self) GlobalAveragePool(named(kLayouts, layout, "layout"), kernels_of(isa));
+          [](GlobalAveragePool* self, bool sums, const std::string& layout, const std::string& isa) {
+            new (self) GlobalAveragePool(named(kLayouts, layout, "layout"), kernels_of(isa), sums);
           },
-          nb::kw_only(), "layout"_a = "images16", "isa"_a = "", "The output has the input's layout.");
+          nb::kw_only(), "sums"_a = false, "layout"_a = "images16", "isa"_a = "", "The output has the input's layout.");
 
   nb::class_<Elementwise, Op>(module, "Elementwise", "activation(input op second), or activation(input) for 'first'.")
       .def(

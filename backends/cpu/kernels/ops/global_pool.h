@@ -6,10 +6,11 @@
 
 namespace sift::cpu {
 
-// The mean over all pixels of a channel: [n][c][1][1].
+// The mean, or the sum, over all pixels of a channel: [n][c][1][1].
 class GlobalAveragePool final : public Op {
  public:
-  GlobalAveragePool(Layout layout, const KernelTable& kernels) : layout_(layout), kernels_(kernels) {}
+  GlobalAveragePool(Layout layout, const KernelTable& kernels, bool sums = false)
+      : layout_(layout), kernels_(kernels), sums_(sums) {}
 
   Shape output_shape(const Shape& in) const override { return {in.n, in.c, 1, 1}; }
   Layout input_layout() const override { return layout_; }
@@ -18,6 +19,7 @@ class GlobalAveragePool final : public Op {
  private:
   Layout layout_;
   const KernelTable& kernels_;
+  bool sums_;
 };
 
 }  // namespace sift::cpu

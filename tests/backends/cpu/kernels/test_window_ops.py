@@ -173,10 +173,12 @@ def test_pooling_agrees_with_onnxruntime(
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(1, 3, 7, 7), (17, 5, 1, 1), (2, 4, 13, 50)])
-def test_global_average_is_the_mean(pool: _kernels.ThreadPool, isa: str, layout: str, shape: Shape) -> None:
+def test_global_averages_are_means_or_sums(pool: _kernels.ThreadPool, isa: str, layout: str, shape: Shape) -> None:
     x = random_array(np.random.default_rng(0), shape)
     op = _kernels.GlobalAveragePool(layout=layout, isa=isa)
     assert_close(run(pool, op, x), x.mean((2, 3), keepdims=True, dtype=np.float64))
+    op = _kernels.GlobalAveragePool(sums=True, layout=layout, isa=isa)
+    assert_close(run(pool, op, x), x.sum((2, 3), keepdims=True, dtype=np.float64))
 
 
 def test_depthwise_weights_that_do_not_fit_are_refused() -> None:

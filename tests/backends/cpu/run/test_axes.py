@@ -303,6 +303,28 @@ def test_open_sizes() -> None:
         program.run({"x": np.ones((1, 4, 0, 0), np.float32)})
 
 
+@pytest.mark.parametrize("is_image", [False, True])
+def test_sums_over_open_axes(is_image: bool) -> None:
+    """Mean and deviation by shares of an open number of tokens, as recognition of speakers has them; and of pixels."""
+    net = SparseNet()
+    x = images(net, "s") if is_image else tokens(net, "t")
+    axes, channels = ((2, 3), CHANNELS) if is_image else ((1,), WIDTH)
+    shares = net.op("Sigmoid", x) if is_image else net.op("Softmax", net.dense(x, WIDTH, 1), axis=1)
+    mean = net.op("ReduceSum", net.op("Mul", x, shares), integers(net, *axes), keepdims=1)
+    far = net.op("Sub", x, mean)
+    spread = net.op("ReduceSum", net.op("Mul", net.op("Mul", far, far), shares), integers(net, *axes), keepdims=0)
+    lengths = net.op("ReduceL2", x, integers(net, *axes), keepdims=0)
+    net.output(net.dense(net.op("Add", spread, lengths), channels, 3))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    assert left_to_onnxruntime(program) == {}
+    assert len(program.parts) == 1
+    for batch, size in ((1, 3), (17, 8), (2, 41), (3, 1)):
+        shape = (batch, 4, size, size) if is_image else (batch, size, 5)
+        feeds = {"x": np.random.default_rng(size).standard_normal(shape).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+
+
 def test_reasons_name_the_axes() -> None:
     net = SparseNet()
     net.output(net.op("ReduceMax", images(net), integers(net, 1, 3), name="apart"))
