@@ -182,3 +182,16 @@ def assert_close(actual: Array, expected: Any, terms: int = 1) -> None:
     assert actual.shape == expected.shape
     scale = 1 + (float(np.abs(expected[np.isfinite(expected)]).max()) if expected.size else 0)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6 * scale * max(1, math.sqrt(terms)))
+
+
+def sparse_integers(rng: np.random.Generator, shape: tuple[int, int], density: float) -> Array:
+    """Weights of int8 as floats, of which this share are not zero."""
+    weights = rng.integers(-128, 128, shape).astype(np.float32)
+    weights[rng.random(shape) >= density] = 0
+    return weights
+
+
+def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Array, second: Array | None = None) -> Array:
+    """The result for x [m, columns] in the operator's layout."""
+    added = None if second is None else second[:, :, None, None]
+    return run(pool, op, x[:, :, None, None], added)[:, :, 0, 0]

@@ -56,7 +56,7 @@ def feeds_of(model: onnx.ModelProto, new: int, past: int, batch: int):
 
 
 def same_logits(model: onnx.ModelProto, cut: Model, *steps: tuple[int, int, int]) -> None:
-    """At each step of so many new and past tokens of so many sequences."""
+    """Steps are (new tokens, past tokens, sequences)."""
     proto = cut.to_proto()
     if all(node.op_type != "SimplifiedLayerNormalization" for node in proto.graph.node):  # onnxruntime's own
         onnx.checker.check_model(proto, full_check=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_reference import assert_close, random_array, random_sparse, run
+from kernel_reference import assert_close, product, random_array, random_sparse, sparse_integers
 
 from sift_onnx.backends.cpu import _kernels
 
@@ -32,18 +32,6 @@ def rounded(weights: Floats, values: str) -> Floats:
         bits = weights.astype(np.float32).view(np.uint32)
         return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
     return weights
-
-
-def integers(rng: np.random.Generator, shape: tuple[int, int], density: float) -> Floats:
-    weights = rng.integers(-128, 128, shape).astype(np.float32)
-    weights[rng.random(shape) >= density] = 0
-    return weights
-
-
-def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Floats, second: Floats | None = None) -> Floats:
-    """The result for x [m, columns] in the operator's layout."""
-    added = None if second is None else second[:, :, None, None]
-    return run(pool, op, x[:, :, None, None], added)[:, :, 0, 0]
 
 
 @pytest.mark.parametrize(("isa", "extension"), VARIANTS)
@@ -73,7 +61,7 @@ def test_products_agree_with_numpy(
     x = random_array(rng, (m, columns))
     scales = None
     if values == "int8":
-        weights = integers(rng, (rows, columns), density)
+        weights = sparse_integers(rng, (rows, columns), density)
         groups = -(-columns // group) if group else 1
         scales = rng.uniform(0.01, 0.02, (rows, groups)).astype(np.float32)
         by_column = np.repeat(scales, group or columns, axis=1)[:, :columns]
@@ -103,7 +91,7 @@ def test_sparse_rows_have_the_same_products_in_any_batch(
     """Where weights become lists: slices of several words, rows without weights, and a row of weights alone."""
     rng = np.random.default_rng(0)
     rows, columns = 41, 2501
-    weights = integers(rng, (rows, columns), 0.08)
+    weights = sparse_integers(rng, (rows, columns), 0.08)
     weights[[0, 7, 40]] = 0
     weights[5] = rng.integers(1, 128, columns)
     scales = rng.uniform(0.01, 0.02, (rows, -(-columns // group) if group else 1)).astype(np.float32)
@@ -195,7 +183,7 @@ def test_pruned_weights_do_not_meet_infinite_activations(
     pool: _kernels.ThreadPool, isa: str, extension: str, values: str
 ) -> None:
     rng = np.random.default_rng(0)
-    weights = integers(rng, (9, 192), 0.4)
+    weights = sparse_integers(rng, (9, 192), 0.4)
     weights[0, :64] = 0
     weights[1, 5] = 3
     x = random_array(rng, (2, 192))
@@ -212,7 +200,7 @@ def test_pruned_weights_do_not_meet_infinite_activations(
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e30])
 def test_integer_products_follow_the_magnitude_of_activations(pool: _kernels.ThreadPool, scale: float) -> None:
     rng = np.random.default_rng(0)
-    weights = integers(rng, (9, 4096), 0.5)
+    weights = sparse_integers(rng, (9, 4096), 0.5)
     x = random_array(rng, (3, 4096)) * np.float32(scale)
     x[1] = 0
     y = product(pool, _kernels.Matmul(packed(weights, "int8", scales=np.full(9, 0.01, np.float32))), x)
@@ -225,7 +213,7 @@ def test_integer_products_follow_the_magnitude_of_activations(pool: _kernels.Thr
 @pytest.mark.parametrize("columns", [300, 4096])
 def test_one_large_activation_costs_the_others_no_digits(pool: _kernels.ThreadPool, m: int, columns: int) -> None:
     rng = np.random.default_rng(0)
-    weights = integers(rng, (9, columns), 0.5)
+    weights = sparse_integers(rng, (9, columns), 0.5)
     weights[:, 5] = 0
     x = random_array(rng, (m, columns))
     x[m - 1, 5] = 3000
@@ -240,7 +228,7 @@ def test_whole_numbers_have_exact_products_with_any_rows_beside_them(
     pool: _kernels.ThreadPool, isa: str, extension: str, values: str
 ) -> None:
     rng = np.random.default_rng(0)
-    weights = integers(rng, (37, 1100), 0.4)
+    weights = sparse_integers(rng, (37, 1100), 0.4)
     x = rng.integers(-60, 61, (16, 1100)).astype(np.float32)
     scales = np.ones(37, np.float32) if values == "int8" else None
     op = _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extension=extension)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_reference import assert_close, random_array, run
+from kernel_reference import assert_close, product, random_array, sparse_integers
 
 from sift_onnx.backends.cpu import _kernels
 
@@ -23,24 +23,12 @@ def pool() -> _kernels.ThreadPool:
     return _kernels.ThreadPool(2)
 
 
-def sparse_integers(rng: np.random.Generator, rows: int, columns: int, density: float) -> Floats:
-    weights = rng.integers(-128, 128, (rows, columns)).astype(np.float32)
-    weights[rng.random(weights.shape) >= density] = 0
-    return weights
-
-
 def packed(weights: Floats, scales: Floats | None = None, extension: str = "vnni", **more: int) -> _kernels.PackedRows:
     """For AVX-512 without instructions that bring bytes to their columns."""
     rows, columns = weights.shape
     given = np.ones(rows, np.float32) if scales is None else scales
     sparse = _kernels.SparseWeights.from_dense(rows, columns, weights)
     return _kernels.PackedRows(sparse, "int8", given, isa="avx512", extension=extension, **more)
-
-
-def product(pool: _kernels.ThreadPool, op: _kernels.Matmul, x: Floats, second: Floats | None = None) -> Floats:
-    """The result for x [m, columns] in the operator's layout."""
-    added = None if second is None else second[:, :, None, None]
-    return run(pool, op, x[:, :, None, None], added)[:, :, 0, 0]
 
 
 @pytest.mark.parametrize(("isa", "extension"), VARIANTS)
@@ -67,7 +55,7 @@ def test_products_agree_with_numpy(
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
-    weights = sparse_integers(rng, rows, columns, density)
+    weights = sparse_integers(rng, (rows, columns), density)
     weights[:, columns - 1] = np.where(rng.random(rows) < 0.2, 3, weights[:, columns - 1])
     weights[rng.random(rows) < 0.05] = 0
     if gap:  # wider than a window moves at once, where there are 9000 columns
@@ -86,7 +74,7 @@ def test_products_agree_with_numpy(
 @pytest.mark.parametrize("extension", ["none", "vnni", "vbmi2"])
 def test_a_row_of_activations_has_the_same_bits_in_any_batch(pool: _kernels.ThreadPool, extension: str) -> None:
     rng = np.random.default_rng(0)
-    op = _kernels.Matmul(packed(sparse_integers(rng, 64, 1100, 0.07)), extension=extension)
+    op = _kernels.Matmul(packed(sparse_integers(rng, (64, 1100), 0.07)), extension=extension)
     x = random_array(rng, (16, 1100))
     whole = product(pool, op, x)
     for m in range(1, 16):
@@ -99,7 +87,7 @@ def test_pruned_weights_do_not_meet_infinite_activations(
     pool: _kernels.ThreadPool, isa: str, extension: str, m: int
 ) -> None:
     rng = np.random.default_rng(0)
-    weights = sparse_integers(rng, 48, 640, 0.06)
+    weights = sparse_integers(rng, (48, 640), 0.06)
     weights[:, [5, 7]] = 0
     weights[1, 5] = 3
     weights[2, 7] = -4
@@ -141,7 +129,7 @@ def test_weights_come_back_with_zeros_that_are_active(
 
 def test_they_are_chosen_where_they_take_little_more_than_bits_and_values() -> None:
     rng = np.random.default_rng(0)
-    few = sparse_integers(rng, 64, 2048, 0.1)
+    few = sparse_integers(rng, (64, 2048), 0.1)
     made, bits = packed(few), packed(few, extension="vbmi2")
     assert made.form == "windows"
     assert made.nbytes < 1.25 * (few.size / 8 + np.count_nonzero(few))
@@ -149,8 +137,8 @@ def test_they_are_chosen_where_they_take_little_more_than_bits_and_values() -> N
         assert bits.nnz == made.nnz
     uneven = few.copy()
     uneven[1::16] = 1
-    single = sparse_integers(rng, 1, 2048, 0.1)
-    for weights in (sparse_integers(rng, 64, 2048, 0.4), uneven, single):
+    single = sparse_integers(rng, (1, 2048), 0.1)
+    for weights in (sparse_integers(rng, (64, 2048), 0.4), uneven, single):
         assert packed(weights).form == "bitmap"
     assert packed(np.ones((16, 64), np.float32)).form == "dense"
     groups = np.ones((64, 32), np.float32)
@@ -165,7 +153,7 @@ def test_they_are_chosen_where_they_take_little_more_than_bits_and_values() -> N
 def test_any_number_of_threads_writes_the_same_bits(m: int) -> None:
     rng = np.random.default_rng(0)
     x = random_array(rng, (m, 700))
-    op = _kernels.Matmul(packed(sparse_integers(rng, 301, 700, 0.07)))
+    op = _kernels.Matmul(packed(sparse_integers(rng, (301, 700), 0.07)))
     one, three = (product(_kernels.ThreadPool(threads), op, x) for threads in (1, 3))
     np.testing.assert_array_equal(one, three)
 
@@ -173,7 +161,7 @@ def test_any_number_of_threads_writes_the_same_bits(m: int) -> None:
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e30])
 def test_products_follow_the_magnitude_of_activations(pool: _kernels.ThreadPool, scale: float) -> None:
     rng = np.random.default_rng(0)
-    weights = sparse_integers(rng, 64, 4096, 0.1)
+    weights = sparse_integers(rng, (64, 4096), 0.1)
     x = random_array(rng, (3, 4096)) * np.float32(scale)
     x[1] = 0
     y = product(pool, _kernels.Matmul(packed(weights, np.full(64, 0.01, np.float32))), x)
