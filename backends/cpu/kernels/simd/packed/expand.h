@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/value_type.h"
+#include "simd/packed/expansion.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -62,10 +63,10 @@ template <ValueType Type>
   const auto mask = static_cast<__mmask16>(bits);
   if constexpr (Type == ValueType::bfloat16) {
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-    const __m512i spread = _mm512_maskz_expand_epi32(mask, _mm512_cvtepu16_epi32(halves));
+    const __m512i spread = expanded_lanes(mask, _mm512_cvtepu16_epi32(halves));
     return reinterpret_cast<Vec>(_mm512_slli_epi32(spread, 16));
   } else {
-    return reinterpret_cast<Vec>(_mm512_maskz_expand_ps(mask, reinterpret_cast<__m512>(converted<Type>(at))));
+    return reinterpret_cast<Vec>(expanded_lanes(mask, reinterpret_cast<__m512>(converted<Type>(at))));
   }
 #else
   const auto* const lanes = reinterpret_cast<const __m128i*>(kLaneTable.lanes[bits].data());

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "simd/packed/expand.h"
+#include "simd/packed/expansion.h"
 #include "simd/packed/row_kernels.h"
 #include "simd/vec.h"
 
@@ -67,7 +68,7 @@ class PlaceWriter {
 
   [[gnu::always_inline]] void add(std::uint64_t bits) {
 #if defined(__AVX512VBMI2__)
-    const __m512i active = _mm512_maskz_compress_epi8(bits, columns_);
+    const __m512i active = compressed_bytes(bits, columns_);
     const int count = __builtin_popcountll(bits);
     _mm512_storeu_si512(to_, placed(_mm512_castsi512_si256(active)));
     if (count > 32) [[unlikely]]

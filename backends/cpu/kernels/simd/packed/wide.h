@@ -34,7 +34,7 @@ void multiply_halves(const PackedRowsArgs& args, std::int64_t row_begin, std::in
       for (int part = 0; part < 2; ++part) {
         const auto mask = static_cast<std::uint32_t>(bits >> (32 * part));
         const __m512i packed = _mm512_loadu_si512(value);
-        const __m512i spread = Masked ? _mm512_maskz_expand_epi16(mask, packed) : packed;
+        const __m512i spread = Masked ? expanded_words(mask, packed) : packed;
         value += 2 * (Masked ? __builtin_popcount(mask) : 32);
         __m512 low;
         __m512 high;
