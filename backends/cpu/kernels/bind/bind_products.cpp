@@ -268,7 +268,7 @@ void bind_products(nb::module_& module) {
             const Unlocked unlocked;
             const KernelTable& kernels = kernels_of(isa);
             const PackedFor own{.spreads = kernels.vec_bytes > 16,
-                                .prefers_windows = packed_row_kernels(kernels, most).prefers_windows};
+                                .most_window_bytes = packed_row_kernels(kernels, most).window_bytes(type)};
             new (self) PackedRows(PackedRows::pack(weights, type, {vector_of(scales), group}, own));
           },
           "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0, nb::kw_only(), "isa"_a = "",

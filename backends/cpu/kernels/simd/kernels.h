@@ -92,7 +92,7 @@ const KernelTable* kernels() {
                       .multiply = &multiply_packed,
                       .list = &list_packed,
                       .list_below = &list_below,
-                      .prefers_windows = kVecLanes == 16},
+                      .window_bytes = &window_bytes},
       .copy_rows = &copy_rows,
       .split_rows = &split_rows,
       .copy_blocks = &copy_blocks,

@@ -17,8 +17,6 @@ constexpr std::int64_t kChunks = 64;
 constexpr std::int64_t kChunkRows = 8;
 // Below, the columns' 16 bits are fewer than a bit for each column, or little more: lists are then multiplied faster.
 constexpr double kListBelow = 0.125;
-// How many times the bytes of bits and values windows may take.
-constexpr double kMostWindowBytes = 1.5;
 constexpr float kMostInt8 = 127.0F;
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -96,12 +94,17 @@ PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, Packed
   }
   packed.scales_ = std::move(scales);
   const double list_below = kernels.spreads ? kListBelow : 1.0;
-  if (packed.type_ == ValueType::float32 && packed.scales_.factors.empty() && packed.density() < list_below) {
+  const bool lists =
+      packed.type_ == ValueType::float32 && packed.scales_.factors.empty() && packed.density() < list_below;
+  // Of more floats, columns are a small share of the bytes, and windows take more of them than bits.
+  const bool suits_windows = kernels.most_window_bytes > 0 && packed.groups_ == 1 && packed.nnz_ > 0 &&
+                             (packed.type_ != ValueType::float32 || packed.density() < kListBelow);
+  if (!lists || suits_windows) packed.pack_values(weights);
+  if (suits_windows && !packed.masks_.empty()) packed.use_windows(weights, kernels.most_window_bytes);
+  if (lists && !packed.is_windowed()) {
+    packed.release_values();
+    packed.starts_.clear();
     packed.pack_lists(weights);
-  } else {
-    packed.pack_values(weights);
-    const bool suit = packed.type_ == ValueType::int8 && packed.groups_ == 1 && !packed.masks_.empty();
-    if (suit && kernels.prefers_windows) packed.use_windows(weights);
   }
   packed.cut(weights);
   return packed;
@@ -179,11 +182,14 @@ void PackedRows::pack_values(const SparseWeights& weights) {
   starts_.push_back(index(to - values_.data()));
 }
 
-void PackedRows::use_windows(const SparseWeights& weights) {
-  const std::size_t own = masks_.size() * sizeof(masks_[0]) + index(nnz_);
-  const auto most = static_cast<std::size_t>(kMostWindowBytes * static_cast<double>(own));
-  windows_ = WindowedRows::pack(weights, values_, most);
-  if (!is_windowed()) return;
+void PackedRows::use_windows(const SparseWeights& weights, double most_bytes) {
+  const std::size_t own = masks_.size() * sizeof(masks_[0]) + index(nnz_) * bytes_of(type_);
+  const auto most = static_cast<std::size_t>(most_bytes * static_cast<double>(own));
+  windows_ = WindowedRows::pack(weights, type_, values_, most);
+  if (is_windowed()) release_values();
+}
+
+void PackedRows::release_values() {
   decltype(masks_)().swap(masks_);
   decltype(values_)().swap(values_);
   decltype(sums_)().swap(sums_);

@@ -4,9 +4,8 @@
 //   bitmap  per row of outputs a bit for each column, and the values of those that are set, in order
 //   dense   the values alone, where all columns are active
 //   list    columns of 16 bits and values, for floats that are so few that bits would be more bytes
-//   windows  sixteen rows in the lanes, for sparse int8 with a scale per row where kernels prefer them: two bytes for
-//   each
-//            active weight, and what lanes leave empty (windows.h)
+//   windows  sixteen rows in the lanes, for few weights with at most a scale per row where kernels prefer them: a byte
+//            and the value of each active weight, and what lanes leave empty (windows.h)
 //
 // Values are float32, bfloat16, float16 or int8 with a scale per row, or per row and group of columns. An active weight
 // of density d takes, per column, 1/8 + 4 d bytes as float32, 1/8 + 2 d in 16 bits, and 1/8 + d as int8.
@@ -36,7 +35,7 @@ struct PackedScales {
 // What the kernels that weights are packed for do.
 struct PackedFor {
   bool spreads = true;           // bring values to their columns; others take them one by one
-  bool prefers_windows = false;  // as PackedRowKernels has it
+  double most_window_bytes = 0;  // as PackedRowKernels has it
 };
 
 // Immutable once made, and shared by operators.
@@ -98,7 +97,8 @@ class PackedRows {
   PackedRows() = default;
   void pack_lists(const SparseWeights& weights);
   void pack_values(const SparseWeights& weights);
-  void use_windows(const SparseWeights& weights);
+  void use_windows(const SparseWeights& weights, double most_bytes);
+  void release_values();
   void cut(const SparseWeights& weights);
   SparseWeights windowed_source(bool scaled) const;
   float scale_at(std::int64_t row, std::int64_t column) const;

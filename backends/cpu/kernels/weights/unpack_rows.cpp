@@ -22,19 +22,18 @@ SparseWeights PackedRows::windowed_source(bool scaled) const {
   SparseWeights::Builder builder(rows_, columns_, nnz_);
   struct Entry {
     std::uint32_t column;
-    std::int8_t value;
+    float value;
   };
   std::vector<Entry> entries[kWindowRows];
   for (std::int64_t first = 0; first < rows_; first += kWindowRows) {
     for (auto& own : entries) own.clear();
     for_each_in_windows(windows_->args(), first / kWindowRows, columns_,
-                        [&](std::int64_t lane, std::int64_t column, std::int8_t value) {
-                          entries[lane].push_back({static_cast<std::uint32_t>(column), value});
+                        [&](std::int64_t lane, std::int64_t column, const std::byte* value) {
+                          entries[lane].push_back({static_cast<std::uint32_t>(column), float_at(type_, value)});
                         });
     for (std::int64_t row = first; row < std::min(first + kWindowRows, rows_); ++row) {
       const float scale = scaled ? scale_at(row, 0) : 1.0F;
-      for (const Entry& entry : entries[row - first])
-        builder.add(entry.column, static_cast<float>(entry.value) * scale);
+      for (const Entry& entry : entries[row - first]) builder.add(entry.column, entry.value * scale);
       builder.end_row();
     }
   }

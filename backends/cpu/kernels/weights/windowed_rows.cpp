@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 
 namespace sift::cpu {
@@ -70,13 +71,13 @@ class BlockWindows {
 
 }  // namespace
 
-std::optional<WindowedRows> WindowedRows::pack(const SparseWeights& weights, std::span<const std::byte> values,
-                                               std::size_t most) {
-  constexpr auto kOwn = static_cast<std::size_t>(kPairBytes);
-  constexpr auto kWeights = static_cast<std::size_t>(kPairWeights);
-  const auto takes_more = [&](std::size_t pairs) { return pairs * (kOwn + 1) > most; };
-  if (takes_more(static_cast<std::size_t>(weights.nnz()) / kWeights)) return std::nullopt;
+std::optional<WindowedRows> WindowedRows::pack(const SparseWeights& weights, ValueType type,
+                                               std::span<const std::byte> values, std::size_t most) {
+  const auto own = static_cast<std::size_t>(pair_bytes(type));
+  const auto takes_more = [&](std::size_t pairs) { return pairs * (own + 1) > most; };
+  if (takes_more(static_cast<std::size_t>(weights.nnz() / kPairWeights))) return std::nullopt;
   WindowedRows packed;
+  packed.type_ = type;
   BlockWindows block;
   std::size_t pairs = 0;
   for (std::int64_t row = 0; row < weights.rows(); row += kWindowRows) {
@@ -86,33 +87,46 @@ std::optional<WindowedRows> WindowedRows::pack(const SparseWeights& weights, std
     if (takes_more(pairs)) return std::nullopt;
   }
   packed.starts_.push_back(pairs);
-  packed.pairs_.resize(pairs * kOwn, std::byte{kNoWeight});
+  packed.pairs_.resize(pairs * own);
   packed.moves_.reserve(pairs);
+  switch (bytes_of(type)) {
+    case 4: packed.fill<std::uint32_t>(weights, values.data()); break;
+    case 2: packed.fill<std::uint16_t>(weights, values.data()); break;
+    default: packed.fill<std::uint8_t>(weights, values.data());
+  }
+  return packed;
+}
+
+template <typename Value>
+void WindowedRows::fill(const SparseWeights& weights, const std::byte* values) {
+  const auto own = static_cast<std::size_t>(pair_bytes(type_));
+  BlockWindows block;
   std::byte* at = nullptr;
   std::array<const std::byte*, kLaneCount> lane_values{};
-  const std::byte* next = values.data();
   for (std::int64_t row = 0; row < weights.rows(); row += kWindowRows) {
-    lane_values.fill(next);
+    lane_values.fill(values);
     for (std::int64_t lane = 0; lane < std::min(kWindowRows, weights.rows() - row); ++lane) {
-      lane_values[static_cast<std::size_t>(lane)] = next;
-      next += weights.row_columns(row + lane).size();
+      lane_values[static_cast<std::size_t>(lane)] = values;
+      values += weights.row_columns(row + lane).size() * sizeof(Value);
     }
     const auto pair = [&](std::int64_t moved) {
-      at = packed.pairs_.data() + packed.moves_.size() * kOwn;
-      packed.moves_.push_back(static_cast<std::uint8_t>(moved / kMoveColumns));
-      std::fill_n(at + kWeights, kWeights, std::byte{0});
+      at = pairs_.data() + moves_.size() * own;
+      moves_.push_back(static_cast<std::uint8_t>(moved / kMoveColumns));
+      std::fill_n(at, kPairWeights, std::byte{kNoWeight});
+      std::fill_n(at + kPairWeights, own - kPairWeights, std::byte{0});
     };
     const auto put = [&](std::size_t step, std::size_t lane, std::size_t number, std::uint32_t column, bool taken) {
       const std::size_t to = step * kLaneCount + lane;
-      const auto all = static_cast<std::uint8_t>(taken ? 0xFF : 0);
       at[to] = std::byte{taken ? window_place(column) : kNoWeight};
       // Read in any case, so that there is no branch: behind the last value there are others, or padding.
-      at[kWeights + to] = lane_values[lane][number] & std::byte{all};
+      Value value{};
+      std::memcpy(&value, lane_values[lane] + number * sizeof value, sizeof value);
+      value = taken ? value : Value{0};
+      std::memcpy(at + kPairWeights + to * sizeof value, &value, sizeof value);
     };
     block.begin(weights, row);
     block.for_each(pair, put);
   }
-  return packed;
 }
 
 std::size_t WindowedRows::bytes() const {

@@ -1,4 +1,4 @@
-// Sparse int8 weights, sixteen rows side by side, in windows of columns: simd/packed/windows.h has the form.
+// Sparse weights, sixteen rows side by side, in windows of columns: simd/packed/windows.h has the form.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/large_pages.h"
+#include "base/value_type.h"
 #include "simd/packed/windows.h"
 #include "weights/sparse_weights.h"
 
@@ -16,13 +17,18 @@ namespace sift::cpu {
 class WindowedRows {
  public:
   // `values` are those of `weights`, row by row, and padding behind them. Nothing if they take more than `most` bytes.
-  static std::optional<WindowedRows> pack(const SparseWeights& weights, std::span<const std::byte> values,
-                                          std::size_t most);
+  static std::optional<WindowedRows> pack(const SparseWeights& weights, ValueType type,
+                                          std::span<const std::byte> values, std::size_t most);
 
-  ColumnWindows args() const { return {pairs_.data(), moves_.data(), starts_.data()}; }
+  ColumnWindows args() const { return {pairs_.data(), moves_.data(), starts_.data(), type_}; }
   std::size_t bytes() const;
 
  private:
+  // For each block and step, copies values of so many bytes, and where in the window they are.
+  template <typename Value>
+  void fill(const SparseWeights& weights, const std::byte* values);
+
+  ValueType type_ = ValueType::int8;
   std::vector<std::byte, LargePageAllocator<std::byte>> pairs_;
   std::vector<std::uint8_t, LargePageAllocator<std::uint8_t>> moves_;
   std::vector<std::size_t> starts_;

@@ -58,7 +58,7 @@ void test_packed_rows(Random& random, ThreadPool& pool, const KernelTable& kerne
   PackedScales scales{std::vector<float>(static_cast<std::size_t>(rows * groups), 1.0F), group};
   const auto packed = std::make_shared<const PackedRows>(
       PackedRows::pack(SparseWeights::from_dense(rows, columns, weights), ValueType::int8, std::move(scales),
-                       {.prefers_windows = random.chance(0.5)}));
+                       {.most_window_bytes = random.chance(0.5) ? 1.5 : 0.0}));
   const Matmul matmul(packed, {}, {.activation = {}, .extension = static_cast<Extension>(random.between(0, 2))},
                       kernels);
   Tensor y = run(matmul, pool, kernels, shape, in, nullptr);

@@ -30,10 +30,6 @@ namespace sift::cpu::SIFT_ISA {
   return _mm512_mask_expand_epi16(zeros_to_merge_into(), bits, values);
 }
 
-[[gnu::always_inline]] inline __m512i expanded_bytes(__mmask64 bits, __m512i values) {
-  return _mm512_mask_expand_epi8(zeros_to_merge_into(), bits, values);
-}
-
 // The bytes whose bits are set, one after the other, and zeros behind them.
 [[gnu::always_inline]] inline __m512i compressed_bytes(__mmask64 bits, __m512i values) {
   return _mm512_mask_compress_epi8(zeros_to_merge_into(), bits, values);

@@ -31,9 +31,11 @@ inline ListedLanes listed_lanes(const ListArgs& args, std::int64_t row) {
 template <typename Step>
 [[gnu::always_inline]] inline void for_each_step(const ListArgs& args, const ListedLanes& lanes, Step step) {
   const auto width = static_cast<std::uint32_t>(args.end_column - args.first_column);
+  const auto size = static_cast<std::int64_t>(bytes_of(args.type));
   for_each_pair(args.windows, lanes.block, args.first_column, args.end_column,
                 [&](const std::byte* pair, std::int64_t base) __attribute__((always_inline)) {
                   const auto begin = static_cast<std::int32_t>(base - args.first_column);
+                  const std::byte* const values = pair + kPairWeights;
                   for (int i = 0; i < kPairSteps; ++i, pair += kWindowRows) {
                     std::uint32_t columns[kWindowRows];
                     std::uint32_t there[kWindowRows];
@@ -43,7 +45,7 @@ template <typename Step>
                       there[lane] = lanes.asked[lane] & static_cast<std::uint32_t>((place & kNoWeight) == 0) &
                                     static_cast<std::uint32_t>(columns[lane] < width);
                     }
-                    step(columns, there, pair + kPairWeights);
+                    step(columns, there, values + i * kWindowRows * size);
                   }
                 });
 }
@@ -75,7 +77,8 @@ inline void list_windows(const ListArgs& args) {
       scales[lanes.first + i] = args.scales == nullptr ? 1.0F : args.scales[row];
     }
     for_each_step(args, lanes,
-                  [&](const std::uint32_t* columns, const std::uint32_t* there, const std::byte* values)
+                  [&, size = static_cast<std::int64_t>(bytes_of(args.type))](
+                      const std::uint32_t* columns, const std::uint32_t* there, const std::byte* values)
                       __attribute__((always_inline)) {
                         std::uint32_t own[kWindowRows];
                         std::uint32_t offsets[kWindowRows];
@@ -84,7 +87,7 @@ inline void list_windows(const ListArgs& args) {
                           own[lane] = there[lane] != 0 ? to[lane] : nowhere;
                           to[lane] += there[lane];
                           offsets[lane] = columns[lane] * args.column_bytes;
-                          weights[lane] = scales[lane] * static_cast<float>(static_cast<std::int8_t>(values[lane]));
+                          weights[lane] = scales[lane] * float_at(args.type, values + lane * size);
                         }
                         for (std::int64_t lane = 0; lane < kWindowRows; ++lane) {
                           args.offsets[own[lane]] = static_cast<std::uint16_t>(offsets[lane]);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "simd/packed/expand.h"
 #include "simd/packed/finish.h"
 #include "simd/packed/operands.h"
 #include "simd/packed/row_kernels.h"
@@ -22,8 +23,8 @@ inline void multiply_windows_one_by_one(const PackedRowsArgs& args) {
       const float* const x = args.x + i * x_floats;
       float sums[kWindowRows]{};
       for_each_in_windows(args.windows, row / kWindowRows, args.columns,
-                          [&](std::int64_t lane, std::int64_t column, std::int8_t value)
-                              __attribute__((always_inline)) { sums[lane] += static_cast<float>(value) * x[column]; });
+                          [&](std::int64_t lane, std::int64_t column, const std::byte* value)
+                              __attribute__((always_inline)) { sums[lane] += float_at(args.type, value) * x[column]; });
       for (std::int64_t lane = 0; lane < rows; ++lane) finish(args, row + lane, i, sums[lane]);
     }
   }
@@ -33,12 +34,23 @@ inline void multiply_windows_one_by_one(const PackedRowsArgs& args) {
 
 inline constexpr std::ptrdiff_t kPairsAhead = 4096;
 
+// Asks for the lines that begin within a pair's bytes, some pairs ahead.
+template <ValueType Type>
+[[gnu::always_inline]] inline void prefetch_pair(const std::byte* pair, std::size_t number) {
+  // A line and a half or two and a half: every other pair has one line more.
+  constexpr std::int64_t kHalfLines = pair_bytes(Type) / 32;
+  const std::int64_t lines = (kHalfLines + static_cast<std::int64_t>(number & 1U)) / 2;
+#pragma GCC unroll 4
+  for (std::int64_t line = 0; line < lines; ++line) __builtin_prefetch(pair + kPairsAhead + 64 * line, 0, 3);
+}
+
 // `First` to before `First + Rows` of the rows of x; the last ones of them may not be there.
-template <int Rows>
+template <ValueType Type, int Rows>
 [[gnu::always_inline]] inline void multiply_block(const PackedRowsArgs& args, std::int64_t block, int first) {
   const std::size_t begin = args.windows.starts[block];
   const std::size_t end = args.windows.starts[block + 1];
-  const std::byte* pair = args.windows.pairs + static_cast<std::int64_t>(begin) * kPairBytes;
+  constexpr std::int64_t kBytes = pair_bytes(Type);
+  const std::byte* pair = args.windows.pairs + static_cast<std::int64_t>(begin) * kBytes;
   const float* x = args.x + first * args.words * kWordColumns;
   // Each row of x has the same sums in the same order, whatever rows are beside it.
   __m512 sums[Rows][kPairSteps];
@@ -46,8 +58,8 @@ template <int Rows>
     for (auto& sum : own) sum = _mm512_setzero_ps();
   }
 #pragma GCC unroll 1
-  for (std::size_t i = begin; i < end; ++i, pair += kPairBytes) {
-    __builtin_prefetch(pair + kPairsAhead, 0, 3);
+  for (std::size_t i = begin; i < end; ++i, pair += kBytes) {
+    prefetch_pair<Type>(pair, i);
     x += args.windows.moves[i] * std::ptrdiff_t{kMoveColumns * Rows};
     __m512i places[kPairSteps];
     __mmask16 upper[kPairSteps];
@@ -58,7 +70,8 @@ template <int Rows>
       const __m128i bytes = _mm_loadu_si128(own);
       places[step] = _mm512_cvtepu8_epi32(bytes);  // of which lookups take the lowest five bits
       upper[step] = _mm_movepi8_mask(bytes);
-      weights[step] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(own + kPairSteps)));
+      constexpr auto kSize = static_cast<std::int64_t>(bytes_of(Type));
+      weights[step] = reinterpret_cast<__m512>(converted<Type>(pair + kPairWeights + step * kWindowRows * kSize));
     }
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
@@ -100,17 +113,27 @@ template <int Rows>
 }
 
 // A block is taken for all rows of x before the next.
-inline void multiply_windows(const PackedRowsArgs& args) {
+template <ValueType Type>
+void multiply_windows_of(const PackedRowsArgs& args) {
   for (std::int64_t row = args.row_begin; row < args.row_end; row += kWindowRows) {
     const std::int64_t block = row / kWindowRows;
     for (int first = 0; first < args.x_rows; first += next_group_rows(args.x_rows - first)) {
       switch (next_group_rows(args.x_rows - first)) {
-        case 1: multiply_block<1>(args, block, first); break;
-        case 2: multiply_block<2>(args, block, first); break;
-        case 4: multiply_block<4>(args, block, first); break;
-        default: multiply_block<8>(args, block, first); break;
+        case 1: multiply_block<Type, 1>(args, block, first); break;
+        case 2: multiply_block<Type, 2>(args, block, first); break;
+        case 4: multiply_block<Type, 4>(args, block, first); break;
+        default: multiply_block<Type, 8>(args, block, first); break;
       }
     }
+  }
+}
+
+inline void multiply_windows(const PackedRowsArgs& args) {
+  switch (args.type) {
+    case ValueType::float32: return multiply_windows_of<ValueType::float32>(args);
+    case ValueType::bfloat16: return multiply_windows_of<ValueType::bfloat16>(args);
+    case ValueType::float16: return multiply_windows_of<ValueType::float16>(args);
+    case ValueType::int8: return multiply_windows_of<ValueType::int8>(args);
   }
 }
 

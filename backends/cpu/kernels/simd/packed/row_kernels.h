@@ -113,8 +113,9 @@ struct PackedRowKernels {
   void (*list)(const ListArgs&);
   // Several rows of x are multiplied faster by lists of weights if the weights have a density below this.
   double (*list_below)(ValueType type, bool grouped, int x_rows);
-  // Whether sparse int8 weights with a scale per row are multiplied faster in windows of columns.
-  bool prefers_windows;
+  // Up to how many times the bytes of bits and values sparse weights with at most a scale per row are multiplied faster
+  // in windows of columns; 0: never.
+  double (*window_bytes)(ValueType type);
 };
 
 }  // namespace sift::cpu

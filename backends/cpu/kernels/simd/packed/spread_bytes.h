@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "simd/packed/expansion.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -40,7 +39,7 @@ namespace sift::cpu::SIFT_ISA {
 #else
 
 [[gnu::always_inline]] inline __m512i expanded_bytes(std::uint64_t bits, const std::byte* value) {
-  return expanded_bytes(bits, _mm512_loadu_si512(value));
+  return _mm512_maskz_expand_epi8(bits, _mm512_loadu_si512(value));
 }
 
 #endif

@@ -172,6 +172,10 @@ inline double wide_list_below(ValueType type, bool grouped, int x_rows) {
   return kOthersListedBelow[x_rows - 1] * (grouped ? 0.5 : 1.0);
 }
 
+inline double wide_window_bytes(ValueType type) {
+  return kSpreadsHalves ? std::min(1.3, window_bytes(type)) : window_bytes(type);
+}
+
 inline void multiply_wide(const PackedRowsArgs& args) {
   const bool masked = args.masks != nullptr;
   switch (args.form) {

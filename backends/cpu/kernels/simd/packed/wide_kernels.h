@@ -9,7 +9,7 @@ namespace sift::cpu::SIFT_ISA {
 const PackedRowKernels* packed_row_kernels();
 const PackedRowKernels* packed_row_kernels() {
   static constexpr PackedRowKernels kTable{&wide_operands, &multiply_wide, &list_packed, &wide_list_below,
-                                           !kSpreadsHalves};
+                                           &wide_window_bytes};
   return &kTable;
 }
 
