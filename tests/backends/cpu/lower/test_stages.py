@@ -1,5 +1,8 @@
 """Regions whose tensors are larger than the last-level cache run image by image, then in lanes."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -11,6 +14,8 @@ from sift_onnx.backends.cpu.lower import stages
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import ArgExtreme, Elementwise
+
+_SHARED = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
 
 def pooled_net(rng):
@@ -81,3 +86,10 @@ def test_classes_of_large_pixels_are_found_image_by_image(monkeypatch):
 def test_the_system_says_how_large_caches_are():
     first, second, last = _kernels.cache_bytes()
     assert 16 << 10 <= first < second <= last
+
+
+@pytest.mark.skipif(not _SHARED.exists(), reason="the system does not say which cache is shared")
+def test_the_last_cache_is_the_one_that_cores_share():
+    # sysconf reports all of a processor's: on AMD's, one for a few cores each.
+    number, unit = re.fullmatch(r"(\d+)([KM]?)", _SHARED.read_text().strip()).groups()
+    assert _kernels.cache_bytes()[2] == int(number) << {"": 0, "K": 10, "M": 20}[unit]
