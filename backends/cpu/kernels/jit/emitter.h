@@ -73,8 +73,10 @@ concept Emitter =
       code.multiply_add_vector(vector, vector, address);
       // first += the products of four adjacent bytes: u8 of the second, s8 of the word at the address
       code.dot_product(vector, vector, address);
-      code.multiply(vector, vector, address);           // by the float at the address
+      code.multiply(vector, vector, address);  // by the float at the address
+      code.multiply(vector, vector, vector);
       code.multiply_then_add(vector, vector, address);  // first = first * the float at the address + second
+      code.multiply_then_add(vector, vector, vector);
       code.clear(vector);
       code.set_mask(mask, std::uint16_t{});  // the lanes in it; overwrites `positions`
       // Lane i is that of the last if it is in the mask, of the one before if not. `cross` takes lane i ^ step of
@@ -91,6 +93,7 @@ concept Emitter =
       code.to_ints(vector, vector);             // half to even
       code.add_float(vector, vector, address);  // the float at the address to each
       code.mask_ints(vector, vector, address);
+      code.mask_ints(vector, vector, vector);
       // Within each 16 bytes: those of the second and then those of the third, in half as many bits, saturated. Words
       // are signed and made of 32 bits; bytes are unsigned and made of words.
       code.pack_words(vector, vector, vector);
@@ -114,7 +117,8 @@ concept Emitter =
       code.advance_vector(pointer);
       code.subtract(pointer, pointer);  // first -= second
       code.jump(address);               // to the address that is stored there
-      code.count_down(pointer);         // by 1; loads, `advance` and returning do not change what `zero` is about
+      code.jump(at);
+      code.count_down(pointer);  // by 1; loads, `advance` and returning do not change what `zero` is about
       code.jump_unless_zero(at);
       code.jump_if_zero(address);  // as `jump`
       code.leave_if_zero();

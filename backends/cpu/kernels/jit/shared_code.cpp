@@ -1,6 +1,8 @@
 #include "jit/shared_code.h"
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace sift::cpu {
 namespace {
@@ -31,12 +33,62 @@ Finish write_finish(HostEmitter& code, auto row_code) {
 
 Address of_quads(std::size_t offset) { return field(offsetof(CodeCall, quads) + offset); }
 
+// Floats that the rows of a group are finished with. Rows are finished from the last to the first, four at a time;
+// those that are done leave their registers to these. They are read from memory otherwise, which with the operands
+// would take most of the time.
+class Constants {
+ public:
+  explicit Constants(std::vector<std::size_t> offsets) : offsets_(std::move(offsets)) {}
+
+  // The rows from `row` on are not done yet; those of the next four are.
+  void begin(VectorRegister row) { first_free_ = row + 4; }
+
+  // Calls use(register or address) for the one at an offset in QuadBytes.
+  void with(std::size_t offset, auto use) const {
+    for (std::size_t i = 0; i < offsets_.size(); ++i) {
+      if (offsets_[i] == offset && register_of(i) >= first_free_) return use(register_of(i));
+    }
+    use(of_quads(offset));
+  }
+
+  // Loads those whose registers are from `first` to before `end`.
+  void load(HostEmitter& code, VectorRegister first, VectorRegister end) const {
+    for (std::size_t i = 0; i < offsets_.size(); ++i) {
+      if (register_of(i) >= first && register_of(i) < end) code.broadcast(register_of(i), of_quads(offsets_[i]));
+    }
+  }
+
+ private:
+  static VectorRegister register_of(std::size_t i) { return kFirstOperand - 1 - static_cast<VectorRegister>(i); }
+
+  std::vector<std::size_t> offsets_;
+  VectorRegister first_free_ = kFirstOperand;
+};
+
 // A quotient by the divisor; `scratch` is overwritten. A product with the reciprocal, and what it leaves over, which
 // corrects it (int8/exact_quotients.h).
-void divide(HostEmitter& code, VectorRegister value, VectorRegister scratch) {
-  code.multiply(scratch, value, of_quads(offsetof(QuadBytes, reciprocal)));
-  code.multiply_add(value, scratch, of_quads(offsetof(QuadBytes, minus_divisor)));
-  code.multiply_then_add(value, scratch, of_quads(offsetof(QuadBytes, reciprocal)));
+void divide(HostEmitter& code, VectorRegister value, VectorRegister scratch, const Constants& constants) {
+  constexpr std::size_t kReciprocal = offsetof(QuadBytes, reciprocal);
+  constants.with(kReciprocal, [&](auto by) { code.multiply(scratch, value, by); });
+  constants.with(offsetof(QuadBytes, minus_divisor), [&](auto by) { code.multiply_add(value, scratch, by); });
+  constants.with(kReciprocal, [&](auto by) { code.multiply_then_add(value, scratch, by); });
+}
+
+// Calls four(row) for every fourth row, from the last to the first, and writes where a group of some rows is entered.
+void write_fours(HostEmitter& code, Finish& finish, Constants& constants, auto four) {
+  const std::byte* codes[kCodeRows / 4];
+  for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
+    codes[row / 4] = code.at();
+    constants.begin(row);
+    four(row);
+    if (row > 0) constants.load(code, row, row + 4);
+  }
+  code.finish();
+  for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
+    finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
+    constants.load(code, row + 4, kFirstOperand);
+    code.jump(codes[row / 4]);
+  }
 }
 
 // Words of four rows as the bytes of a quad, in the first of them; `zero` is added to words of 16 bits. Packing
@@ -67,8 +119,13 @@ Finish write_float_quads(HostEmitter& code, bool adds, bool makes_bytes, bool on
     code.broadcast(kZero, of_quads(offsetof(QuadBytes, zero_words)));
   }
   code.jump(field(offsetof(CodeCall, finish_rows)));
-  for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
-    finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
+  std::vector<std::size_t> held;
+  if (makes_bytes) {
+    held = {offsetof(QuadBytes, reciprocal), offsetof(QuadBytes, minus_divisor), offsetof(QuadBytes, most_value),
+            offsetof(QuadBytes, least_value)};
+  }
+  Constants constants(held);
+  write_fours(code, finish, constants, [&](VectorRegister row) {
     for (VectorRegister sums = row; sums < row + 4; ++sums) {
       code.to_floats(sums, sums);
       code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
@@ -77,19 +134,24 @@ Finish write_float_quads(HostEmitter& code, bool adds, bool makes_bytes, bool on
       if (!only_low) code.min(sums, sums, field(offsetof(CodeCall, high)));
       code.store_aligned({kFloats, sums * kBlockBytes}, sums);
       if (!makes_bytes) continue;
-      if (!only_low) code.max(sums, sums, of_quads(offsetof(QuadBytes, least_value)));
-      code.min(sums, sums, of_quads(offsetof(QuadBytes, most_value)));
-      divide(code, sums, kScratch);
+      if (!only_low) {
+        constants.with(offsetof(QuadBytes, least_value), [&](auto least) { code.max(sums, sums, least); });
+      }
+      constants.with(offsetof(QuadBytes, most_value), [&](auto most) { code.min(sums, sums, most); });
+      divide(code, sums, kScratch, constants);
       code.to_ints(sums, sums);
     }
-    if (!makes_bytes) continue;
+    if (!makes_bytes) return;
     pack_quad(code, row, kZero);
     code.shuffle_bytes(row, row, kPlaces);
     code.store_aligned({Pointer::place, row / 4 * kBlockBytes}, row);
-  }
-  code.finish();
+  });
   return finish;
 }
+
+// The same number to all lanes.
+void add_number(HostEmitter& code, VectorRegister to, VectorRegister number) { code.add(to, to, number); }
+void add_number(HostEmitter& code, VectorRegister to, Address number) { code.add_float(to, to, number); }
 
 // Four rows become the bytes of a quad, from the last four to the first.
 Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
@@ -107,30 +169,42 @@ Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
   if (adds) code.load(Pointer::residual, field(offsetof(CodeCall, residual)));
   code.broadcast(kZero, of_quads(adds ? offsetof(QuadBytes, shift) : offsetof(QuadBytes, zero_words)));
   code.jump(field(offsetof(CodeCall, finish_rows)));
-  for (std::int32_t row = kCodeRows - 4; row >= 0; row -= 4) {
-    finish.rows[static_cast<std::size_t>(row) + 4] = code.at();
+  std::vector<std::size_t> held;
+  if (adds) {
+    held = {offsetof(QuadBytes, own_low), offsetof(QuadBytes, own_high), offsetof(QuadBytes, rounding),
+            offsetof(QuadBytes, own_zero), offsetof(QuadBytes, own_factor)};
+  }
+  if (adds_bytes) held.insert(held.end(), {offsetof(QuadBytes, other_factor), offsetof(QuadBytes, one_byte)});
+  if (divides) held.insert(held.end(), {offsetof(QuadBytes, reciprocal), offsetof(QuadBytes, minus_divisor)});
+  Constants constants(held);
+  write_fours(code, finish, constants, [&](VectorRegister row) {
     const std::int32_t place = row / 4 * kBlockBytes;
     if (adds_bytes) code.load(kOther, {Pointer::residual, place});
     for (std::int32_t k = 0; k < 4; ++k) {
       const VectorRegister sums = row + k;
       code.to_floats(sums, sums);
       code.multiply(sums, sums, {kMultipliers, sums * kWeightBytes});
-      if (divides) divide(code, sums, kAdded);
+      if (divides) divide(code, sums, kAdded, constants);
       if (adds) {
-        code.max(sums, sums, of_quads(offsetof(QuadBytes, own_low)));
-        code.min(sums, sums, of_quads(offsetof(QuadBytes, own_high)));
-        code.add_float(sums, sums, of_quads(offsetof(QuadBytes, rounding)));
-        code.add_float(sums, sums, of_quads(offsetof(QuadBytes, own_zero)));
+        constants.with(offsetof(QuadBytes, own_low), [&](auto low) { code.max(sums, sums, low); });
+        constants.with(offsetof(QuadBytes, own_high), [&](auto high) { code.min(sums, sums, high); });
+        for (const std::size_t offset : {offsetof(QuadBytes, rounding), offsetof(QuadBytes, own_zero)}) {
+          constants.with(offset, [&](auto number) { add_number(code, sums, number); });
+        }
         if (adds_bytes) {
           const VectorRegister bytes = k == 0 ? kOther : kAdded;
           if (k > 0) code.shift_right(kAdded, kOther, 8 * k);
-          if (k < 3) code.mask_ints(kAdded, bytes, of_quads(offsetof(QuadBytes, one_byte)));
+          if (k < 3) {
+            constants.with(offsetof(QuadBytes, one_byte), [&](auto mask) { code.mask_ints(kAdded, bytes, mask); });
+          }
           code.to_floats(kAdded, kAdded);
-          code.multiply_then_add(kAdded, kZero, of_quads(offsetof(QuadBytes, other_factor)));
+          constants.with(offsetof(QuadBytes, other_factor),
+                         [&](auto factor) { code.multiply_then_add(kAdded, kZero, factor); });
         } else {
           code.broadcast(kAdded, {Pointer::residual, sums * kWeightBytes});
         }
-        code.multiply_then_add(sums, kAdded, of_quads(offsetof(QuadBytes, own_factor)));
+        constants.with(offsetof(QuadBytes, own_factor),
+                       [&](auto factor) { code.multiply_then_add(sums, kAdded, factor); });
       }
       code.to_ints(sums, sums);
     }
@@ -139,8 +213,7 @@ Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
     code.min_bytes(row, row, of_quads(offsetof(QuadBytes, high)));
     code.shuffle_bytes(row, row, kPlaces);
     code.store_aligned({Pointer::place, place}, row);
-  }
-  code.finish();
+  });
   return finish;
 }
 

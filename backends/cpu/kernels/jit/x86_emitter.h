@@ -53,6 +53,10 @@ class X86Emitter {
   void multiply_add_vector(VectorRegister sum, VectorRegister a, Address b) {
     vector({kMap0F38, k66, 0xB8, kVectorBytes}, sum, a, b);
   }
+  // vmulps
+  void multiply(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F, kNone, 0x59, kVectorBytes}, to, a, b);
+  }
   // vmulps, vaddps, vfmadd132ps, vmaxps, vminps with m32{1to16}
   void multiply(VectorRegister to, VectorRegister a, Address b) {
     vector({kMap0F, kNone, 0x59, sizeof(float), true}, to, a, b);
@@ -62,6 +66,10 @@ class X86Emitter {
   }
   void multiply_then_add(VectorRegister to, VectorRegister a, Address b) {
     vector({kMap0F38, k66, 0x98, sizeof(float), true}, to, a, b);
+  }
+  // vfmadd132ps
+  void multiply_then_add(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F38, k66, 0x98, kVectorBytes}, to, a, b);
   }
   void max(VectorRegister to, VectorRegister a, Address b) {
     vector({kMap0F, kNone, 0x5F, sizeof(float), true}, to, a, b);
@@ -75,6 +83,10 @@ class X86Emitter {
   // vpandd with m32{1to16}
   void mask_ints(VectorRegister to, VectorRegister a, Address b) {
     vector({kMap0F, k66, 0xDB, sizeof(std::int32_t), true}, to, a, b);
+  }
+  // vpandd
+  void mask_ints(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F, k66, 0xDB, kVectorBytes}, to, a, b);
   }
   // vpackssdw, vpackuswb, vpaddsw; vpmaxub and vpminub; vpshufb: of AVX-512 BW
   void pack_words(VectorRegister to, VectorRegister a, VectorRegister b) {
@@ -143,6 +155,7 @@ class X86Emitter {
   void store(Address to, Pointer from) { pointer(0x89, from, to); }
   void add(Pointer to, Address value) { pointer(0x03, to, value); }
   void jump(Address to) { bytes({0xFF, 0x80 | 4 << 3 | low(to.base)}), imm32(to.displacement); }
+  void jump(const std::byte* to) { bytes({0xE9}), relative(to); }
   void count_down(Pointer count) { bytes({rex(0, count), 0xFF, 0xC0 | 1 << 3 | low(count)}); }  // dec
   void jump_unless_zero(const std::byte* to) { bytes({0x0F, 0x85}), relative(to); }
   void jump_if_zero(Address to) { bytes({0x75, kJumpBytes}), jump(to); }
