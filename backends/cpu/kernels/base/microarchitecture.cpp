@@ -19,8 +19,10 @@ Microarchitecture detect() {
     const bool amd = ebx == signature_AMD_ebx && edx == signature_AMD_edx && ecx == signature_AMD_ecx;
     if (amd && __get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
       constexpr std::uint32_t kZen3And4 = 0x19;
+      constexpr std::uint32_t kZen5 = 0x1A;
       const std::uint32_t family = (eax >> 8 & 0xf) + (eax >> 20 & 0xff);
       const bool has_leaf7 = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0;
+      if (family == kZen5) return Microarchitecture::zen5;
       if (family == kZen3And4 && has_leaf7 && (ebx & bit_AVX512F) != 0) return Microarchitecture::zen4;
     }
   }

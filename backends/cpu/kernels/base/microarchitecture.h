@@ -5,8 +5,9 @@
 
 namespace sift::cpu {
 
-// zen4: AVX-512 in two halves, one block a cycle; amd: AMD's others.
-enum class Microarchitecture : std::uint8_t { amd, zen4, intel };
+// zen4: AVX-512 in two halves, one block a cycle; zen5: whole blocks, two of which it multiplies and hardly as many of
+// which it loads; amd: AMD's others.
+enum class Microarchitecture : std::uint8_t { amd, zen4, zen5, intel };
 
 // This machine's; processors of other makers count as amd.
 Microarchitecture detected_microarchitecture();

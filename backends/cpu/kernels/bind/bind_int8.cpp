@@ -55,11 +55,10 @@ template <typename Value>
 using IntegersIn = nb::ndarray<const Value, nb::c_contig, nb::device::cpu>;
 using SumsIn = ReadArray<nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
 
-std::optional<bool> generated_of(const std::string& algorithm) {
-  if (algorithm == "auto") return std::nullopt;
-  if (algorithm == "generated" || algorithm == "lists") return algorithm == "generated";
-  throw std::invalid_argument("unknown algorithm '" + algorithm + "'");
-}
+constexpr Names<QuadAlgorithm, 4> kQuadAlgorithms{{{"auto", QuadAlgorithm::fastest},
+                                                   {"lists", QuadAlgorithm::lists},
+                                                   {"generated", QuadAlgorithm::code},
+                                                   {"generated in fours", QuadAlgorithm::code_in_fours}}};
 
 template <typename Value>
 QuadWeights* make_weights(const IntegersIn<Value>& values, std::int64_t groups) {
@@ -81,7 +80,8 @@ QuadProduct product_of(const QuadWeights& weights, const std::optional<SumsIn>& 
   const ConvGeometry geometry = geometry_of({weights.kernel_h(), weights.kernel_w()}, stride, dilation, pads);
   std::vector<std::int32_t> own;
   if (bias) own.assign(bias->data(), bias->data() + bias->size());
-  return QuadProduct(weights, std::move(own), geometry, generated_of(algorithm), int8_kernels_of(isa));
+  return QuadProduct(weights, std::move(own), geometry, named(kQuadAlgorithms, algorithm, "algorithm"),
+                     int8_kernels_of(isa));
 }
 
 using ChannelAdditionSpec = std::tuple<float, FloatsIn>;
@@ -155,7 +155,7 @@ void bind_convolutions(nb::module_& module) {
           "adds "
           "the second operand as QLinearAdd does; the range is then the sum's, and zero_point must be this result's. A "
           "channel_addition (factor, float32 per row) makes bytes of byte * factor + number, in the range. "
-          "Algorithms: 'auto', 'generated' code, 'lists'.")
+          "Algorithms: 'auto', 'generated' code, which may load weights 'generated in fours', 'lists'.")
       .def_prop_ro(
           "algorithm", [](const QuantizedConv& conv) { return conv.product().is_generated() ? "generated" : "lists"; },
           "How rows are multiplied.");

@@ -43,8 +43,10 @@ constexpr Names<WeightForm, 4> kAlgorithms{{{"single", WeightForm::csr},
                                             {"pair", WeightForm::csr_pairs},
                                             {"dense", WeightForm::dense},
                                             {"generated", WeightForm::code}}};
-constexpr Names<Microarchitecture, 3> kMicroarchitectures{
-    {{"amd", Microarchitecture::amd}, {"zen4", Microarchitecture::zen4}, {"intel", Microarchitecture::intel}}};
+constexpr Names<Microarchitecture, 4> kMicroarchitectures{{{"amd", Microarchitecture::amd},
+                                                           {"zen4", Microarchitecture::zen4},
+                                                           {"zen5", Microarchitecture::zen5},
+                                                           {"intel", Microarchitecture::intel}}};
 constexpr Names<WeightForm, 6> kWeightForms{{{"csr", WeightForm::csr},
                                              {"csr_by_tap", WeightForm::csr_by_tap},
                                              {"sell", WeightForm::sell},
@@ -160,7 +162,7 @@ void bind_products(nb::module_& module) {
           "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1, "activation"_a = kNoActivation,
           "layout"_a = "images16", "algorithm"_a = "auto", "isa"_a = "", "microarchitecture"_a = "",
           "Pads are (top, left, bottom, right), as ONNX orders them. Columns of the weights are [c / groups][kh][kw]. "
-          "Tiles are chosen for this machine's microarchitecture, or for 'amd', 'zen4' or 'intel'.")
+          "Tiles are chosen for this machine's microarchitecture, or for 'amd', 'zen4', 'zen5' or 'intel'.")
       .def(
           "prepare",
           [](const Conv& conv, const Shape4& shape, int threads) {

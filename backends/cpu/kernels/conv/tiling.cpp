@@ -54,6 +54,7 @@ constexpr Costs costs_of(Microarchitecture processor) {
   switch (processor) {
     case Microarchitecture::intel: return kIntel;
     case Microarchitecture::zen4: return kZen4;
+    case Microarchitecture::zen5:
     case Microarchitecture::amd: break;
   }
   return kAmd;

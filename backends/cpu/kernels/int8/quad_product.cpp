@@ -8,6 +8,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/cache.h"
+#include "base/microarchitecture.h"
 #include "base/prefetcher.h"
 #include "base/thread_pool.h"
 #include "int8/positions.h"
@@ -72,7 +73,7 @@ std::vector<float> words_of(std::span<const std::uint32_t> quads) {
 }  // namespace
 
 QuadProduct::QuadProduct(const QuadWeights& weights, std::vector<std::int32_t> bias, const ConvGeometry& geometry,
-                         std::optional<bool> generated, const Int8Kernels& kernels)
+                         QuadAlgorithm algorithm, const Int8Kernels& kernels)
     : kernels_(kernels),
       geometry_(geometry),
       rows_(weights.rows()),
@@ -93,24 +94,27 @@ QuadProduct::QuadProduct(const QuadWeights& weights, std::vector<std::int32_t> b
     if (shared.live_quads() < weights.live_quads()) {
       shares_taps_ = true;
       operand_quads_ = shared.channel_quads();
-      pack(shared, generated);
+      pack(shared, algorithm);
       return;
     }
   }
-  pack(weights, generated);
+  pack(weights, algorithm);
 }
 
-void QuadProduct::pack(const QuadWeights& weights, std::optional<bool> generated) {
+void QuadProduct::pack(const QuadWeights& weights, QuadAlgorithm algorithm) {
   const bool may_generate = kernels_.runs_generated && may_execute_code();
-  if (generated.value_or(false) && !may_generate) {
+  const bool may_choose = algorithm == QuadAlgorithm::fastest;
+  if (!may_choose && algorithm != QuadAlgorithm::lists && !may_generate) {
     throw std::invalid_argument("quad product: this process does not run generated code of dot products");
   }
-  if (generated.value_or(may_generate)) {
+  if (may_choose ? may_generate : algorithm != QuadAlgorithm::lists) {
+    const bool in_fours = may_choose ? detected_microarchitecture() == Microarchitecture::zen5
+                                     : algorithm == QuadAlgorithm::code_in_fours;
     try {
-      pack_code(weights);
+      pack_code(weights, in_fours ? CodeWeight::quad_in_fours : CodeWeight::quad);
       return;
     } catch (const CodeMemoryError&) {
-      if (generated) throw;
+      if (!may_choose) throw;
     }
   }
   pack_lists(weights);
@@ -141,7 +145,7 @@ void QuadProduct::pack_lists(const QuadWeights& weights) {
   }
 }
 
-void QuadProduct::pack_code(const QuadWeights& weights) {
+void QuadProduct::pack_code(const QuadWeights& weights, CodeWeight weight) {
   const std::int64_t taps = weights.taps();
   const std::int64_t quads = weights.channel_quads();
   const std::vector<float> words = words_of(weights.quads());
@@ -153,7 +157,7 @@ void QuadProduct::pack_code(const QuadWeights& weights) {
     rows.push_back({weights.columns().subspan(first, count), std::span(words).subspan(first, count)});
   }
   const double density = static_cast<double>(weights.live_quads()) / static_cast<double>(rows_ * quads * taps);
-  sift::cpu::pack_code(rows, quads, taps, unit_channels(taps, density), group_rows_, code_, CodeWeight::quad);
+  sift::cpu::pack_code(rows, quads, taps, unit_channels(taps, density), group_rows_, code_, weight);
   for (std::int64_t tap = 0; tap < taps; ++tap) taps_.push_back(tap * quads * kBlockBytes);
 }
 

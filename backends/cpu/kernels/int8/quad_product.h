@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "base/op.h"
 #include "base/prefetcher.h"
 #include "int8/quad_weights.h"
+#include "jit/code_body.h"
 #include "simd/int8/kernel_table.h"
 #include "weights/packed_weights.h"
 
@@ -30,14 +30,17 @@ struct QuadSums {
 
 class WindowReader;
 
+// How rows of weights are multiplied: as lists, or by generated code, whose quads are loaded as CodeWeight says; or in
+// whichever way is faster here.
+enum class QuadAlgorithm : std::uint8_t { fastest, lists, code, code_in_fours };
+
 class QuadProduct {
  public:
   static constexpr std::int64_t kMostRows = 28;
 
-  // `generated` asks for code, or for lists; the default is whichever is faster here. Throws std::invalid_argument
-  // where code is asked for that cannot be run, or the window does not fit the weights.
+  // Throws std::invalid_argument where code is asked for that cannot be run, or the window does not fit the weights.
   QuadProduct(const QuadWeights& weights, std::vector<std::int32_t> bias, const ConvGeometry& geometry,
-              std::optional<bool> generated, const Int8Kernels& kernels);
+              QuadAlgorithm algorithm, const Int8Kernels& kernels);
 
   const Int8Kernels& kernels() const { return kernels_; }
   std::int64_t rows() const { return rows_; }
@@ -83,9 +86,9 @@ class QuadProduct {
             std::uint8_t* out) const;
   void multiply(const Group& group) const;
   void multiply_by_code(const Group& group) const;
-  void pack(const QuadWeights& weights, std::optional<bool> generated);
+  void pack(const QuadWeights& weights, QuadAlgorithm algorithm);
   void pack_lists(const QuadWeights& weights);
-  void pack_code(const QuadWeights& weights);
+  void pack_code(const QuadWeights& weights, CodeWeight weight);
 
   template <typename T>
   using Pages = std::vector<T, PageAllocator<T>>;

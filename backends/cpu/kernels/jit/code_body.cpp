@@ -11,9 +11,25 @@ constexpr std::int32_t kOperandReach = HostEmitter::kNearSteps * kBlockBytes;
 // Blocks in which what comes next is prefetched: with fewer, some of it before; with more, most ask in vain.
 constexpr std::int64_t kBlocksAhead = 8;
 
-// How far ahead of `now` the pointer has to be moved so that `offset` is near.
+// Weights that are loaded at once, and of how many they are the last.
+constexpr std::size_t kFour = 4;
+constexpr std::size_t kTurn = 8;
+constexpr VectorRegister kFourWeights = kFirstOperand + 2;
+constexpr VectorRegister kRepeated = kFirstOperand + 3;
+// Bytes that are more of a turn, if its last weights are loaded at once.
+constexpr std::size_t kTurnBytes = HostEmitter::kShortBytes + kFour * HostEmitter::kRegisterBytes;
+
+// How far ahead of `now` the pointer has to be moved so that `offset` is near. A multiple of 16 bytes, as which four
+// weights are addressed, if `now` is one.
 std::int32_t step_to(std::int64_t offset, std::int64_t now, std::int32_t reach) {
-  return static_cast<std::int32_t>(offset < now + reach ? 0 : offset + reach - now);
+  constexpr std::int64_t kUnit = 16;
+  return static_cast<std::int32_t>(offset < now + reach ? 0 : offset / kUnit * kUnit + reach - now);
+}
+
+// Whether the weight is the first of four that are loaded at once, or one of them.
+bool begins_four(std::size_t i, std::size_t nnz) { return i % kTurn == kTurn - kFour && i + kFour <= nnz; }
+bool is_in_four(std::size_t i, std::size_t nnz) {
+  return i % kTurn >= kTurn - kFour && begins_four(i / kTurn * kTurn + kTurn - kFour, nnz);
 }
 
 }  // namespace
@@ -25,13 +41,14 @@ std::int64_t unit_channels(std::int64_t taps, double density) {
   return std::clamp<std::int64_t>(columns / taps, 1, kMostChannels);
 }
 
-std::size_t most_body_bytes(std::size_t nnz, std::size_t columns) {
+std::size_t most_body_bytes(std::size_t nnz, std::size_t columns, CodeWeight weight) {
   // A pointer is set for each column, by two instructions, and advanced for the weights as soon as they are beyond its
   // reach. A line of code or weights is prefetched by one instruction, or by fewer.
   constexpr std::size_t kReach = 2 * HostEmitter::kNearSteps;
   constexpr std::size_t kEnd = 5;  // instructions
-  const std::size_t multiplying =
-      HostEmitter::kShortBytes * (nnz + nnz / kReach + 2 * columns) + HostEmitter::kLongBytes * columns;
+  const std::size_t multiplying = HostEmitter::kShortBytes * (nnz + nnz / kReach + 2 * columns) +
+                                  HostEmitter::kLongBytes * columns +
+                                  (weight == CodeWeight::quad_in_fours ? nnz / kTurn * kTurnBytes : 0);
   const std::size_t lines = (multiplying + nnz * sizeof(float)) / kLineBytes + 2;
   return multiplying + HostEmitter::kShortBytes * (lines / std::size_t{kBlocksAhead} + 2 + kEnd);
 }
@@ -50,7 +67,8 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool ha
     return static_cast<std::uint32_t>((bytes + kPiece - 1) / kPiece);
   };
   unit.body = at;
-  unit.code_ahead = lines_ahead(HostEmitter::kShortBytes * (nnz + columns));
+  const bool in_fours = kind == CodeWeight::quad_in_fours;
+  unit.code_ahead = lines_ahead(HostEmitter::kShortBytes * (nnz + columns) + (in_fours ? nnz / kTurn * kTurnBytes : 0));
   unit.weights_ahead = lines_ahead(sizeof(float) * nnz);
 
   HostEmitter code(at);
@@ -76,7 +94,7 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool ha
         code.advance(Pointer::operands, step);
         operands += step;
       }
-      operand = kFirstOperand + loaded++ % kOperandRegisters;
+      operand = kFirstOperand + loaded++ % (in_fours ? 2 : kOperandRegisters);
       code.load(operand, {Pointer::operands, static_cast<std::int32_t>(offset - operands)});
     }
     if (const std::int32_t step = step_to(weight, weights, kWeightReach); step > 0) {
@@ -84,10 +102,15 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool ha
       weights += step;
     }
     const Address factor{Pointer::weights, static_cast<std::int32_t>(weight - weights)};
-    if (kind == CodeWeight::quad) {
-      code.dot_product(static_cast<VectorRegister>(entry.row), operand, factor);
+    const auto sum = static_cast<VectorRegister>(entry.row);
+    if (kind == CodeWeight::single) {
+      code.multiply_add(sum, operand, factor);
+    } else if (in_fours && is_in_four(i, nnz)) {
+      if (begins_four(i, nnz)) code.load_four(kFourWeights, factor);
+      code.repeat(kRepeated, kFourWeights, static_cast<int>(i % kTurn - (kTurn - kFour)));
+      code.dot_product(sum, operand, kRepeated);
     } else {
-      code.multiply_add(static_cast<VectorRegister>(entry.row), operand, factor);
+      code.dot_product(sum, operand, factor);
     }
     // Evenly spread: requested all at once, they would fill the queues, and operands would wait.
     for (; prefetched * nnz < (i + 1) * (unit.code_ahead + unit.weights_ahead); ++prefetched) {

@@ -15,7 +15,10 @@ inline constexpr std::int64_t kCodeRows = 28;  // of 32 registers; the other fou
 // What a weight of code is: a float, or four s8 of a quad, which multiply as many u8 of an operand and are added to
 // sums of 32-bit integers (see simd/int8/kernel_table.h). A quad takes the place of a channel then; the caller sees to
 // it that the machine has the instruction.
-enum class CodeWeight : std::uint8_t { single, quad };
+//
+// A quad is loaded by the instruction that multiplies it. Of quads in fours, one load brings the last four of every
+// twelve, and shuffles take them from a register: where loads take longer than multiplying, and shuffles do not.
+enum class CodeWeight : std::uint8_t { single, quad, quad_in_fours };
 
 // A non-zero of a group of rows: its column, which is a tap and a channel, and its row in the group.
 struct CodeEntry {
@@ -32,7 +35,7 @@ struct CodeEntry {
 std::int64_t unit_channels(std::int64_t taps, double density);
 
 // Bytes that a body takes at most, with its prefetching.
-std::size_t most_body_bytes(std::size_t nnz, std::size_t columns);
+std::size_t most_body_bytes(std::size_t nnz, std::size_t columns, CodeWeight weight = CodeWeight::single);
 
 // Writes the body for non-zeros in ascending order of their taps and channels, which is that of their weights, and
 // describes it but for the weights; returns its end. `has_taps` is false where the convolution has one tap only.

@@ -61,6 +61,8 @@ concept Emitter =
       { T::kVectorRegisters } -> std::convertible_to<int>;
       // Displacements of multiples of the access's size in [-kNearSteps, kNearSteps) make short instructions.
       { T::kNearSteps } -> std::convertible_to<int>;
+      // Of a multiplication of registers.
+      { T::kRegisterBytes } -> std::convertible_to<std::size_t>;
       {
         T::kShortBytes
       } -> std::convertible_to<std::size_t>;  // prefetch, advance, and load and multiply_add of near addresses
@@ -73,6 +75,9 @@ concept Emitter =
       code.multiply_add_vector(vector, vector, address);
       // first += the products of four adjacent bytes: u8 of the second, s8 of the word at the address
       code.dot_product(vector, vector, address);
+      code.dot_product(vector, vector, vector);
+      code.load_four(vector, address);         // four words, to each 16 bytes
+      code.repeat(vector, vector, int{});      // word i of each 16 bytes to all four of them
       code.multiply(vector, vector, address);  // by the float at the address
       code.multiply(vector, vector, vector);
       code.multiply_then_add(vector, vector, address);  // first = first * the float at the address + second

@@ -71,7 +71,9 @@ const SharedCode::Finish& finish_of(const SharedCode& shared, const QuadOutput& 
         floats.high == std::numeric_limits<float>::infinity() && floats.low >= -kMostQuotient * quads.divisor;
     return shared.to_float_quads(floats.residual != nullptr, floats.makes_bytes, only_low);
   }
-  return shared.to_quads(added_of(quads), quads.divisor != 1);
+  const QuadsAdded added = added_of(quads);
+  const bool has_zero = added == QuadsAdded::nothing && quads.zero_point != 0;
+  return shared.to_quads(added, quads.divisor != 1, quads.low == 0 && quads.high == 0xFF && !has_zero);
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ void add_number(HostEmitter& code, VectorRegister to, VectorRegister number) { c
 void add_number(HostEmitter& code, VectorRegister to, Address number) { code.add_float(to, to, number); }
 
 // Four rows become the bytes of a quad, from the last four to the first.
-Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
+Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides, bool all_bytes) {
   const bool adds = added != QuadsAdded::nothing;
   const bool adds_bytes = added == QuadsAdded::bytes;
   constexpr VectorRegister kPlaces = kFirstOperand;
@@ -208,9 +208,11 @@ Finish write_quads(HostEmitter& code, QuadsAdded added, bool divides) {
       }
       code.to_ints(sums, sums);
     }
-    pack_quad(code, row, adds ? std::nullopt : std::optional(kZero));
-    code.max_bytes(row, row, of_quads(offsetof(QuadBytes, low)));
-    code.min_bytes(row, row, of_quads(offsetof(QuadBytes, high)));
+    pack_quad(code, row, adds || all_bytes ? std::nullopt : std::optional(kZero));
+    if (!all_bytes) {
+      code.max_bytes(row, row, of_quads(offsetof(QuadBytes, low)));
+      code.min_bytes(row, row, of_quads(offsetof(QuadBytes, high)));
+    }
     code.shuffle_bytes(row, row, kPlaces);
     code.store_aligned({Pointer::place, place}, row);
   });
@@ -274,7 +276,9 @@ SharedCode::SharedCode() : memory_(kBytes) {
   }
   for (const QuadsAdded added : {QuadsAdded::nothing, QuadsAdded::bytes, QuadsAdded::numbers}) {
     for (const bool divides : {false, true}) {
-      to_quads_[static_cast<std::size_t>(added)][divides] = write_quads(code, added, divides);
+      for (const bool all_bytes : {false, true}) {
+        to_quads_[static_cast<std::size_t>(added)][divides][all_bytes] = write_quads(code, added, divides, all_bytes);
+      }
     }
   }
   for (const bool adds : {false, true}) {

@@ -36,8 +36,9 @@ class SharedCode {
   const Finish& to_float_quads(bool adds, bool makes_bytes, bool only_low) const {
     return to_float_quads_[adds][makes_bytes][only_low];
   }
-  const Finish& to_quads(QuadsAdded added, bool divides) const {
-    return to_quads_[static_cast<std::size_t>(added)][divides];
+  // `all_bytes`: nothing bounds the bytes but their type, and their zero point is zero, or that of a sum.
+  const Finish& to_quads(QuadsAdded added, bool divides, bool all_bytes) const {
+    return to_quads_[static_cast<std::size_t>(added)][divides][all_bytes];
   }
 
  private:
@@ -47,7 +48,7 @@ class SharedCode {
   Entries from_bias_{};
   Finish to_sums_{};
   Finish to_output_[2][2]{};
-  Finish to_quads_[3][2]{};
+  Finish to_quads_[3][2][2]{};
   Finish to_float_quads_[2][2][2]{};
 };
 

@@ -19,6 +19,7 @@ class X86Emitter {
   static constexpr int kNearSteps = 128;  // displacements of one byte
   static constexpr std::size_t kShortBytes = 7;
   static constexpr std::size_t kLongBytes = 10;
+  static constexpr std::size_t kRegisterBytes = 6;
 
   explicit X86Emitter(std::byte* at) : at_(at) {}
 
@@ -113,7 +114,17 @@ class X86Emitter {
   }
   // vpdpbusd zmm, zmm, m32{1to16}, of AVX-512 VNNI
   void dot_product(VectorRegister sum, VectorRegister a, Address b) {
-    vector({kMap0F38, k66, 0x50, sizeof(std::int32_t), true}, sum, a, b);
+    vector({kMap0F38, k66, kDotProduct, sizeof(std::int32_t), true}, sum, a, b);
+  }
+  // vpdpbusd
+  void dot_product(VectorRegister sum, VectorRegister a, VectorRegister b) {
+    vector({kMap0F38, k66, kDotProduct, kVectorBytes}, sum, a, b);
+  }
+  // vbroadcasti32x4
+  void load_four(VectorRegister to, Address from) { vector({kMap0F38, k66, kLoadFour, kFourBytes}, to, 0, from); }
+  // vpshufd
+  void repeat(VectorRegister to, VectorRegister from, int word) {
+    vector({kMap0F, k66, kRepeat, kVectorBytes}, to, 0, from), bytes({word * 0b01'01'01'01});
   }
   // vaddps
   void add(VectorRegister to, VectorRegister a, VectorRegister b) {
@@ -180,10 +191,12 @@ class X86Emitter {
     if (byte(4) == kLoadAligned) {
       return {Kind::load, kShortBytes, Pointer::operands, static_cast<std::int8_t>(byte(6)) * kVectorBytes};
     }
+    if (byte(4) == kLoadFour || byte(4) == kRepeat) return {Kind::other, kShortBytes};
+    const bool is_of_registers = (byte(5) & 0xC0) == 0xC0;
     // The register of the sums is in inverted bits of the prefix and in ModRM.reg.
     const int prefix = ~byte(1);
     return {.kind = Kind::multiply_add,
-            .bytes = kShortBytes,
+            .bytes = is_of_registers ? kRegisterBytes : kShortBytes,
             .sum = (prefix >> 4 & 1) << 4 | (prefix >> 7 & 1) << 3 | (byte(5) >> 3 & 7)};
   }
 
@@ -193,7 +206,11 @@ class X86Emitter {
   static constexpr int kMap0F3A = 3;
   static constexpr int kNone = 0;  // prefixes
   static constexpr int k66 = 1;
-  static constexpr int kLoadAligned = 0x28;  // an opcode
+  static constexpr int kLoadAligned = 0x28;  // opcodes
+  static constexpr int kLoadFour = 0x5A;
+  static constexpr int kRepeat = 0x70;
+  static constexpr int kDotProduct = 0x50;
+  static constexpr int kFourBytes = 16;
   static constexpr int kJumpBytes = 6;
   static constexpr std::size_t kCountBytes = 3;
 

@@ -20,8 +20,8 @@ std::size_t nnz_of(std::span<const WeightRow> rows) {
 }
 
 // Of a group.
-std::size_t most_code_bytes(std::size_t nnz, std::size_t columns, std::size_t units) {
-  return most_body_bytes(nnz, std::min(nnz, columns)) + units * most_body_bytes(0, 0);
+std::size_t most_code_bytes(std::size_t nnz, std::size_t columns, std::size_t units, CodeWeight weight) {
+  return most_body_bytes(nnz, std::min(nnz, columns), weight) + units * most_body_bytes(0, 0);
 }
 
 // Lists the non-zeros of a unit in the order of their taps and channels.
@@ -85,7 +85,7 @@ void pack_code(std::span<const WeightRow> rows, std::int64_t channels, std::int6
   slice.starts.push_back(0);
   for (std::size_t group = 0; group < groups; ++group) {
     const std::size_t nnz = nnz_of(rows_in(group));
-    places.push_back(places.back() + most_code_bytes(nnz, static_cast<std::size_t>(channels * taps), units));
+    places.push_back(places.back() + most_code_bytes(nnz, static_cast<std::size_t>(channels * taps), units, weight));
     slice.starts.push_back(slice.starts.back() + static_cast<std::uint32_t>(nnz));
   }
   const auto memory = std::make_shared<CodeMemory>(places.back());

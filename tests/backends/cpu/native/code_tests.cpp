@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "jit/generated_rows.h"
@@ -10,7 +11,7 @@ namespace {
 
 // Against what GNU as 2.40 makes of the same instructions.
 void test_encodings() {
-  std::byte written[400];
+  std::byte written[500];
   X86Emitter code(written);
   code.load(31, {Pointer::operands, 8128});
   code.load(28, {Pointer::operands, 8192});
@@ -71,6 +72,13 @@ void test_encodings() {
   code.min_bytes(5, 30, {Pointer::call, -64});
   code.shift_right(29, 28, 24);
   code.dot_product(27, 31, {Pointer::weights, -512});
+  code.dot_product(27, 3, 31);
+  code.load_four(30, {Pointer::weights, -512});
+  code.repeat(31, 30, 2);
+  code.multiply(9, 17, 30);
+  code.multiply_then_add(29, 30, 24);
+  code.mask_ints(31, 29, 24);
+  code.jump(loop);
   const int expected[]{
       0x62, 0x61, 0x7c, 0x48, 0x28, 0x7f, 0x7f,                    // vmovaps 0x1fc0(%rdi),%zmm31
       0x62, 0x61, 0x7c, 0x48, 0x28, 0xa7, 0x00, 0x20, 0x00, 0x00,  // vmovaps 0x2000(%rdi),%zmm28
@@ -136,15 +144,24 @@ void test_encodings() {
       0x62, 0xf1, 0x0d, 0x40, 0xda, 0x69, 0xff,                    // vpminub -0x40(%rcx),%zmm30,%zmm5
       0x62, 0x91, 0x15, 0x40, 0x72, 0xd4, 0x18,                    // vpsrld $0x18,%zmm28,%zmm29
       0x62, 0x62, 0x05, 0x50, 0x50, 0x5e, 0x80,                    // vpdpbusd -0x200(%rsi){1to16},%zmm31,%zmm27
+      0x62, 0x02, 0x65, 0x48, 0x50, 0xdf,                          // vpdpbusd %zmm31,%zmm3,%zmm27
+      0x62, 0x62, 0x7d, 0x48, 0x5a, 0x76, 0xe0,                    // vbroadcasti32x4 -0x200(%rsi),%zmm30
+      0x62, 0x01, 0x7d, 0x48, 0x70, 0xfe, 0xaa,                    // vpshufd $0xaa,%zmm30,%zmm31
+      0x62, 0x11, 0x74, 0x40, 0x59, 0xce,                          // vmulps %zmm30,%zmm17,%zmm9
+      0x62, 0x02, 0x0d, 0x40, 0x98, 0xe8,                          // vfmadd132ps %zmm24,%zmm30,%zmm29
+      0x62, 0x01, 0x15, 0x40, 0xdb, 0xf8,                          // vpandd %zmm24,%zmm29,%zmm31
+      0xe9, 0x00, 0x00, 0x00, 0x00,                                // jmp to the dec
   };
   bool same = code.at() - written == std::ssize(expected);
-  for (std::size_t i = 0; same && i < std::size(expected); ++i)
+  for (std::size_t i = 0; same && i + sizeof(std::int32_t) < std::size(expected); ++i)
     same = written[i] == static_cast<std::byte>(expected[i]);
-  check(same, "encodings");
+  std::int32_t distance = 0;
+  std::memcpy(&distance, code.at() - sizeof distance, sizeof distance);
+  check(same && code.at() + distance == loop, "encodings");
 }
 
 // A body says what it was written from, and fits where it was said to.
-void test_bodies(Random& random, std::uint32_t taps) {
+void test_bodies(Random& random, std::uint32_t taps, CodeWeight weight) {
   std::vector<CodeEntry> entries;
   for (std::uint32_t tap = 0; tap < taps; ++tap) {
     std::uint32_t channel = 0;
@@ -155,13 +172,13 @@ void test_bodies(Random& random, std::uint32_t taps) {
       }
     }
   }
-  std::vector<std::byte> written(most_body_bytes(entries.size(), 300 * std::size_t{taps}));
+  std::vector<std::byte> written(most_body_bytes(entries.size(), 300 * std::size_t{taps}, weight));
   CodeUnit unit{};
-  const std::byte* const end = write_body(written.data(), entries, taps > 1, unit);
+  const std::byte* const end = write_body(written.data(), entries, taps > 1, unit, weight);
   check(end <= written.data() + written.size(), "bodies have room");
   check(unit.body == written.data(), "bodies are where they were written");
   check(read_body(written.data()) == entries, "bodies are read back");
-  const std::byte* const end_of_none = write_body(written.data(), {}, taps > 1, unit);
+  const std::byte* const end_of_none = write_body(written.data(), {}, taps > 1, unit, weight);
   check(end_of_none <= written.data() + most_body_bytes(0, 0), "bodies of nothing have room");
   check(read_body(written.data()).empty(), "bodies of nothing are read back");
 }
@@ -171,7 +188,11 @@ void test_bodies(Random& random, std::uint32_t taps) {
 void test_generated_code() {
   test_encodings();
   Random random(2);
-  for (const std::uint32_t taps : {1U, 5U}) test_bodies(random, taps);
+  for (const std::uint32_t taps : {1U, 5U}) {
+    for (const CodeWeight weight : {CodeWeight::single, CodeWeight::quad, CodeWeight::quad_in_fours}) {
+      test_bodies(random, taps, weight);
+    }
+  }
 }
 
 }  // namespace sift::cpu

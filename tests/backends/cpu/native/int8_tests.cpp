@@ -101,7 +101,7 @@ Layer random_layer(Random& random, const Shape& shape, std::int64_t groups) {
   return layer;
 }
 
-void test_convolution(Random& random, ThreadPool& pool, const Int8Kernels& kernels, bool generated,
+void test_convolution(Random& random, ThreadPool& pool, const Int8Kernels& kernels, QuadAlgorithm algorithm,
                       const std::string& name) {
   const std::int64_t groups = random.between(1, 3);
   const Shape shape{random.between(1, 3), groups * random.between(1, 9), random.between(1, 12), random.between(1, 30)};
@@ -109,9 +109,9 @@ void test_convolution(Random& random, ThreadPool& pool, const Int8Kernels& kerne
   const ConvGeometry& g = layer.geometry;
   const QuadWeights weights(layer.rows, shape.c, g.kernel_h, g.kernel_w, groups, layer.values);
   const std::vector<float> multipliers{0.0078125F};
-  const QuantizedConv conv(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, 1, layer.zero_point,
+  const QuantizedConv conv(QuadProduct(weights, layer.bias, g, algorithm, kernels), multipliers, 1, layer.zero_point,
                            99, {.low = 20, .high = 250}, std::nullopt);
-  const DequantizedConv floats(QuadProduct(weights, layer.bias, g, generated, kernels), multipliers, {},
+  const DequantizedConv floats(QuadProduct(weights, layer.bias, g, algorithm, kernels), multipliers, {},
                                layer.zero_point, std::nullopt, -1e9F, 1e9F, Layout::nchw);
   const Shape out = conv.output_shape(shape);
   if (element_count(out, Layout::quads) == 0) return;
@@ -238,8 +238,11 @@ void test_int8(Random& random, ThreadPool& pool) {
   for (const std::string& isa : isa::int8_isas_of(isa::cpu_features())) {
     const Int8Kernels& kernels = *find_int8_kernels(isa.c_str());
     for (int round = 0; round < kRounds; ++round) {
-      test_convolution(random, pool, kernels, false, isa);
-      if (kernels.runs_generated && may_execute_code()) test_convolution(random, pool, kernels, true, isa + ", code");
+      test_convolution(random, pool, kernels, QuadAlgorithm::lists, isa);
+      if (kernels.runs_generated && may_execute_code()) {
+        test_convolution(random, pool, kernels, QuadAlgorithm::code, isa + ", code");
+        test_convolution(random, pool, kernels, QuadAlgorithm::code_in_fours, isa + ", code of fours");
+      }
       test_pooling(random, pool, kernels, isa);
       test_conversions(random, pool, kernels, isa);
     }
