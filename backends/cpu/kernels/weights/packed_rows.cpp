@@ -97,7 +97,7 @@ PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, Packed
   const bool lists =
       packed.type_ == ValueType::float32 && packed.scales_.factors.empty() && packed.density() < list_below;
   // Of more floats, columns are a small share of the bytes, and windows take more of them than bits.
-  const bool suits_windows = kernels.most_window_bytes > 0 && packed.groups_ == 1 && packed.nnz_ > 0 &&
+  const bool suits_windows = kernels.most_window_bytes > 0 && packed.groups_ == 1 &&
                              (packed.type_ != ValueType::float32 || packed.density() < kListBelow);
   if (!lists || suits_windows) packed.pack_values(weights);
   if (suits_windows && !packed.masks_.empty()) packed.use_windows(weights, kernels.most_window_bytes);

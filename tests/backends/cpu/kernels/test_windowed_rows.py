@@ -1,4 +1,4 @@
-"""Sparse int8 weights with sixteen rows in the lanes, in windows of columns: against numpy, in each instruction set."""
+"""Sparse weights with sixteen rows in the lanes, in windows of columns: against numpy, in each instruction set."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ def pool() -> _kernels.ThreadPool:
     return _kernels.ThreadPool(2)
 
 
-def packed(weights: Floats, scales: Floats | None = None, extension: str = "vnni", **more: int) -> _kernels.PackedRows:
-    """For AVX-512 without instructions that bring bytes to their columns."""
+def packed(
+    weights: Floats, scales: Floats | None = None, extension: str = "vnni", values: str = "int8", **more: int
+) -> _kernels.PackedRows:
+    """For AVX-512; by default without instructions that bring bytes to their columns."""
     rows, columns = weights.shape
-    given = np.ones(rows, np.float32) if scales is None else scales
+    given = np.ones(rows, np.float32) if scales is None and values == "int8" else scales
     sparse = _kernels.SparseWeights.from_dense(rows, columns, weights)
-    return _kernels.PackedRows(sparse, "int8", given, isa="avx512", extension=extension, **more)
+    return _kernels.PackedRows(sparse, values, given, isa="avx512", extension=extension, **more)
 
 
 @pytest.mark.parametrize(("isa", "extension"), VARIANTS)
@@ -40,6 +42,7 @@ def packed(weights: Floats, scales: Floats | None = None, extension: str = "vnni
     density=st.sampled_from((0.0, 0.001, 0.02, 0.05, 0.08)),
     layout=st.sampled_from(("planes", "images16")),
     gap=st.booleans(),
+    values=st.sampled_from(("int8", "float32", "bfloat16", "float16")),
     seed=st.integers(0, 99),
 )
 def test_products_agree_with_numpy(
@@ -52,6 +55,7 @@ def test_products_agree_with_numpy(
     density: float,
     layout: str,
     gap: bool,
+    values: str,
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -61,8 +65,9 @@ def test_products_agree_with_numpy(
     if gap:  # wider than a window moves at once, where there are 9000 columns
         weights[:, columns // 4 : -columns // 4] = 0
     scales = rng.uniform(0.01, 0.02, rows).astype(np.float32)
-    made = packed(weights, scales)
-    assert made.form == "windows"
+    made = packed(weights, scales, values=values)
+    # Of floats, few rows or unlike ones take fewer bytes in another form.
+    assert made.form == "windows" or values != "int8"
     x = random_array(rng, (m, columns))
     bias = random_array(rng, (rows,))
     second = random_array(rng, (m, rows)) if seed % 2 else None
@@ -82,18 +87,19 @@ def test_a_row_of_activations_has_the_same_bits_in_any_batch(pool: _kernels.Thre
 
 
 @pytest.mark.parametrize(("isa", "extension"), VARIANTS)
+@pytest.mark.parametrize("values", ["int8", "float32"])
 @pytest.mark.parametrize("m", [1, 3, 12])
 def test_pruned_weights_do_not_meet_infinite_activations(
-    pool: _kernels.ThreadPool, isa: str, extension: str, m: int
+    pool: _kernels.ThreadPool, isa: str, extension: str, m: int, values: str
 ) -> None:
     rng = np.random.default_rng(0)
-    weights = sparse_integers(rng, (48, 640), 0.06)
+    weights = sparse_integers(rng, (48, 640), 0.1)
     weights[:, [5, 7]] = 0
     weights[1, 5] = 3
     weights[2, 7] = -4
     x = random_array(rng, (m, 640))
     x[0, 5], x[m - 1, 7] = np.inf, np.nan
-    made = packed(weights)
+    made = packed(weights, values=values)
     assert made.form == "windows"
     y = product(pool, _kernels.Matmul(made, isa=isa, extension=extension), x)
     with np.errstate(invalid="ignore"):
@@ -127,19 +133,39 @@ def test_weights_come_back_with_zeros_that_are_active(
     np.testing.assert_array_equal(made.source().stored()[2], expected)
 
 
-def test_they_are_chosen_where_they_take_little_more_than_bits_and_values() -> None:
+@pytest.mark.parametrize("values", ["float32", "bfloat16", "float16"])
+def test_floats_come_back(values: str) -> None:
+    rng = np.random.default_rng(0)
+    weights = sparse_integers(rng, (45, 1100), 0.06)  # which all types hold
+    made = packed(weights, values=values)
+    assert made.form == "windows"
+    stored = made.source().stored()
+    np.testing.assert_array_equal(stored[0], np.count_nonzero(weights, axis=1))
+    np.testing.assert_array_equal(stored[1], np.nonzero(weights)[1])
+    np.testing.assert_array_equal(stored[2], weights[weights != 0])
+
+
+@pytest.mark.parametrize("values", ["int8", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("extension", ["none", "vbmi2"])
+def test_they_are_chosen_where_they_take_little_more_than_bits_and_values(values: str, extension: str) -> None:
+    rng = np.random.default_rng(0)
+    few = sparse_integers(rng, (64, 2048), 0.08)
+    made = packed(few, values=values, extension=extension)
+    assert made.form == "windows"
+    value_bytes = {"int8": 1, "float32": 4}.get(values, 2)
+    assert made.nbytes < 1.35 * (few.size / 8 + value_bytes * np.count_nonzero(few))
+    assert packed(sparse_integers(rng, (64, 2048), 0.4), values=values, extension=extension).form == "bitmap"
+
+
+def test_they_are_not_chosen_for_what_lanes_would_leave_empty() -> None:
     rng = np.random.default_rng(0)
     few = sparse_integers(rng, (64, 2048), 0.1)
-    made, bits = packed(few), packed(few, extension="vbmi2")
-    assert made.form == "windows"
-    assert made.nbytes < 1.25 * (few.size / 8 + np.count_nonzero(few))
-    if bits.form == "bitmap":  # a machine that has the extension
-        assert bits.nnz == made.nnz
     uneven = few.copy()
     uneven[1::16] = 1
     single = sparse_integers(rng, (1, 2048), 0.1)
-    for weights in (sparse_integers(rng, (64, 2048), 0.4), uneven, single):
+    for weights in (uneven, single):
         assert packed(weights).form == "bitmap"
+    assert packed(single, values="float32").form == "list"
     assert packed(np.ones((16, 64), np.float32)).form == "dense"
     groups = np.ones((64, 32), np.float32)
     assert packed(few, groups, group=64).form == "bitmap"
