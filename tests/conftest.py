@@ -1,10 +1,15 @@
-"""How tests are collected: without garbage collections, and in an order that keeps two workers busy to the end."""
+"""How tests are collected: without garbage collections, and in an order that keeps two workers busy to the end.
+
+And what all of them may share.
+"""
 
 from __future__ import annotations
 
+import functools
 import gc
+import importlib
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +19,13 @@ import pytest
 def pytest_collection() -> Generator[None, object, object]:
     """Disable garbage collection, which takes a fifth of the time here and frees nothing.
 
-    The million objects that are left are frozen: each garbage collection of a test would visit them.
+    The million objects that are left are frozen, without a last look at them: each garbage collection of a test would
+    visit them.
     """
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -45,3 +50,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return (1, -count[path]) if path in slow else (2, count[path])
 
     items.sort(key=lambda item: place(item.path))
+
+
+@pytest.fixture(scope="session")
+def torch_operators() -> Iterator[None]:
+    """``torch.onnx.export(dynamo=True)`` lists its operators once instead of for each model, in a third of a second.
+
+    The list depends on the opset alone, and is only read, since no export here has a translation of its own.
+    """
+    registry = importlib.import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "from_torchlib", staticmethod(functools.cache(registry.from_torchlib)))
+        yield
+
+
+@pytest.fixture(scope="module")
+def older_objects_are_frozen() -> None:
+    """Full garbage collections of a module's tests visit what the module made, not all that tests before it left."""
+    gc.collect()
+    gc.freeze()

@@ -15,7 +15,7 @@ from sift_onnx.models.exporters import DEFAULT_OPSETS
 from sift_onnx.models.fold_batch_norm import fold_batch_norm
 from sift_onnx.models.trace import to_onnx
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("torch_operators")]
 
 # Shape of an item, and parameters that several nodes read.
 SMALL = {

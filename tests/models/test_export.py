@@ -20,6 +20,8 @@ NARROW = 0.125
 BATCH_NORMS = {"resnet18": 20, "resnet34": 36, "resnet50": 53}
 EXPORTERS = tuple(OPSETS)
 
+pytestmark = pytest.mark.usefixtures("torch_operators")
+
 
 def load(path):
     model = onnx.load(path)

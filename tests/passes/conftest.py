@@ -72,6 +72,6 @@ def _silence() -> Iterator[None]:
 
 
 @pytest.fixture
-def exported() -> Callable[..., onnx.ModelProto]:
+def exported(torch_operators: None) -> Callable[..., onnx.ModelProto]:
     """:func:`export`."""
     return export

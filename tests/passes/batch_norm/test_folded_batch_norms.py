@@ -24,7 +24,9 @@ from sift_onnx.model import Model
 from sift_onnx.models import ARCHITECTURES, build
 from sift_onnx.passes import FoldBatchNorm, InsertBatchNorm, Wide
 from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded
+from sift_onnx.passes.pipeline import Recipe, recipe_of, run_recipe
 
+pytestmark = pytest.mark.usefixtures("torch_operators")
 EXPORTERS = ["torchscript", "dynamo"]
 QUICK = [("resnet18-cifar", "torchscript"), ("mobilenetv2-cifar", "torchscript"), ("retinanet-resnet18", "torchscript")]
 NAMES = [name for name in ARCHITECTURES if name.endswith("-cifar") or "plus" in name or "retina" in name]
@@ -143,7 +145,7 @@ def test_what_the_pass_folded_is_known_after_a_transform_and_until_it_is_put_bac
     wide = Wide(0.5)(folded)
     assert len(found(folded)) == len(found(wide.model)) == 20
     assert "folded" in wide.report["warnings"][0]
-    recipe = sift_onnx.passes.pipeline.recipe_of(wide.model)
+    recipe = recipe_of(wide.model)
     assert sift_onnx.transform(tmp_path / "m.onnx", recipe=recipe).to_proto() == wide.model.to_proto()
 
 
@@ -340,8 +342,8 @@ def test_embedded_weights_need_no_normalization_to_start_from(tmp_path: Path) ->
 def test_every_transform_that_draws_weights_says_it_once(member: str, tmp_path: Path) -> None:
     export_once("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10, keep_batch_norm=False)
     steps = [{member: {"sparsity": 0.5, "only": [f"layer{i}.*"]}} for i in ((1,) if member == "wide" else (1, 2))]
-    recipe = sift_onnx.passes.pipeline.Recipe.of({"version": 1, "passes": steps})
-    result = sift_onnx.passes.pipeline.run_recipe(Model.load(tmp_path / "m.onnx"), recipe)
+    recipe = Recipe.of({"version": 1, "passes": steps})
+    result = run_recipe(Model.load(tmp_path / "m.onnx"), recipe)
     (warning,) = [text for text in result.report["warnings"] if "folded" in text]
     assert "TrainingMode.PRESERVE" in warning
     assert "InsertBatchNorm" in warning

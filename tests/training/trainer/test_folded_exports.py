@@ -15,7 +15,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.onnx import TrainingMode
 
@@ -51,6 +50,13 @@ def network() -> nn.Module:
     stem = (nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
     blocks = (Block(8, 16, 2), Block(16, 16, 1))
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)).eval()
+
+
+def load_digits() -> Any:
+    """Scikit-learn's, which takes a second to import: not while tests are collected."""
+    from sklearn.datasets import load_digits
+
+    return load_digits()
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import pytest
 
 from sift_onnx.backends.cpu import _kernels
 
+pytestmark = pytest.mark.usefixtures("older_objects_are_frozen")
+
 
 def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]

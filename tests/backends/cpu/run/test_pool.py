@@ -15,7 +15,7 @@ import sift_onnx
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import UsageError
 
-pytestmark = pytest.mark.usefixtures("every_region_pays")
+pytestmark = pytest.mark.usefixtures("every_region_pays", "older_objects_are_frozen")
 
 THREADS, SESSIONS = 5, 8
 READS_TASKS = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
