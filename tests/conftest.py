@@ -58,7 +58,11 @@ def torch_operators() -> Iterator[None]:
 
     The list depends on the opset alone, and is only read, since no export here has a translation of its own.
     """
-    registry = importlib.import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
+    try:
+        registry = importlib.import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
+    except (ImportError, AttributeError):  # not public: other releases may have it elsewhere, and exports take longer
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "from_torchlib", staticmethod(functools.cache(registry.from_torchlib)))
         yield
