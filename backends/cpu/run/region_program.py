@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.lower.layouts import LANES, LANES_PAY, Layout
+from sift_onnx.backends.cpu.lower.layouts import LANES_PAY, Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.cache_rooms import CacheInRoom, CacheStep, caches_of_step
@@ -130,7 +130,10 @@ class RegionProgram:
         made: list[Array] = []
         stages = self._stages_for(values)
         if stages:
-            made = self._run_stages(stages, values, times)
+            found = dict(values)
+            for stage in stages:
+                found.update(zip(stage.region.outputs, self._run(stage, found, times), strict=True))
+            made = [found[name] for name in self.region.outputs]
         else:
             made = self._run(self._whole, values, times, into, shared)
         if self._operators.holds_unpacked:
@@ -141,54 +144,11 @@ class RegionProgram:
         """How a batch runs: none where all of it passes each step."""
         if not self._stages and not self._stages_of_few:
             return ()
-        images = self._images(values)
+        name = next(name for name, array in self._whole.reads if array is None)
+        images = len(values[name])
         if images >= LANES_PAY:
             return self._stages
         return self._stages_of_few if images > 1 else ()
-
-    def _run_stages(
-        self, stages: Sequence[RegionStage], values: Mapping[str, Array], times: list[StepTime] | None
-    ) -> list[Array]:
-        """The outputs of stages that run one after the other.
-
-        A group of images that fills the lanes passes all stages before the next group, if each is cut into images:
-        what stages pass on is then still in the cache.
-        """
-        found = dict(values)
-        images = self._images(values)
-        sizes = self._sizes_of_outputs(stages, values, images) if images > LANES and len(stages) > 1 else None
-        if sizes is None:
-            for stage in stages:
-                found.update(zip(stage.region.outputs, self._run(stage, found, times), strict=True))
-            return [found[name] for name in self.region.outputs]
-        made = {name: self._output(*sizes[name]) for name in self.region.outputs}
-        for first in range(0, images, LANES):
-            end = min(first + LANES, images)
-            found = {name: _images_of(values[name], first, end, images) for name in self.region.read if name in values}
-            for stage in stages:
-                outputs = {
-                    name: _images_of(made[name], first, end, images) for name in stage.region.outputs if name in made
-                }
-                found.update(zip(stage.region.outputs, self._run(stage, found, times, outputs=outputs), strict=True))
-        return [made[name] for name in self.region.outputs]
-
-    def _sizes_of_outputs(
-        self, stages: Sequence[RegionStage], values: Mapping[str, Array], images: int
-    ) -> dict[str, tuple[Sizes, DType]] | None:
-        """What all stages make of the whole batch; None if one of them does not keep its images apart."""
-        shapes: dict[str, Sizes] = {name: array.shape for name, array in values.items()}
-        found: dict[str, tuple[Sizes, DType]] = {}
-        for stage in stages:
-            read = tuple([shapes[name] if array is None else array.shape for name, array in stage.reads])
-            prepared = self._prepared(stage, read)
-            if any(slab.of != images or slab.is_all for slab, _ in prepared.slabs):
-                return None
-            found.update(zip(stage.region.outputs, prepared.outputs, strict=True))
-            shapes.update({name: sizes for name, (sizes, _) in found.items()})
-        return found
-
-    def _images(self, values: Mapping[str, Array]) -> int:
-        return len(values[next(name for name, array in self._whole.reads if array is None)])
 
     def _run(
         self,
@@ -197,26 +157,22 @@ class RegionProgram:
         times: list[StepTime] | None,
         into: Mapping[str, Array] | CacheStep = _NOTHING,
         shared: SharedArrays | None = None,
-        outputs: Mapping[str, Array] = _NOTHING,
     ) -> list[Array]:
-        """The outputs of a stage, new ones or the given, and the caches if it is the whole region."""
+        """The outputs of a stage, and the caches if it is the whole region."""
         inputs = [_as_kernels_read(values[name] if array is None else array) for name, array in stage.reads]
         prepared = self._prepared(stage, tuple([array.shape for array in inputs]))
-        made = [
-            self._output(sizes, dtype) if name not in outputs else outputs[name]
-            for name, (sizes, dtype) in zip(stage.region.outputs, prepared.outputs, strict=True)
-        ]
+        outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
         caches: Sequence[CacheArrays | CacheInRoom] = ()
         if shared is not None and self.region.caches:
             caches = self._caches(values, prepared, into, shared)
         try:
-            self._run_slabs(stage, prepared, [*inputs, *made], caches, times)
+            self._run_slabs(stage, prepared, [*inputs, *outputs], caches, times)
         except ValueError as error:
             # Operators check what their arrays say, such as the lengths of sequences.
             raise UsageError(str(error)) from error
         if isinstance(into, CacheStep):
-            return made
-        return [*made, *(array for cache in caches for array in cache[2:4] if isinstance(array, np.ndarray))]
+            return outputs
+        return [*outputs, *(array for cache in caches for array in cache[2:4] if isinstance(array, np.ndarray))]
 
     def _run_slabs(
         self,
@@ -323,12 +279,6 @@ class RegionProgram:
                 # A larger request would wait for the system to clear the first large page of its results.
                 self._arrays.empty((_FIRST_FLOATS,))[:: _PAGE // _FLOAT.itemsize] = 0
                 self._has_pages = True
-
-
-def _images_of(array: Array, first: int, end: int, images: int) -> Array:
-    """Images from ``first`` to before ``end`` of an array whose first axis has them, or as many rows of each."""
-    rows = len(array) // images
-    return array[first * rows : end * rows]
 
 
 def _as_kernels_read(array: Array) -> Array:

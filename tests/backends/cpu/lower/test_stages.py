@@ -11,8 +11,6 @@ from nets import Net
 from sift_onnx.backends.base import CompileOptions, get_backend
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower import stages
-from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.cpu.run.schedules import slabs
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import ArgExtreme, Elementwise
@@ -46,37 +44,6 @@ def test_what_fits_in_the_cache_runs_in_lanes(monkeypatch, cache, layouts):
     np.testing.assert_allclose(found, expected, atol=1e-4)
     kernels = [node.kernel for node in program.profile(feeds).nodes if node.op == "Conv"]
     assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
-
-
-@pytest.mark.usefixtures("every_region_pays")
-@pytest.mark.parametrize("images", [17, 32, 45])
-def test_a_group_of_images_passes_all_stages_before_the_next(monkeypatch, images):
-    """Values that leave the region after either stage have all images, in order."""
-    rng = np.random.default_rng(0)
-    net = Net()
-    x = net.input("x", images, 8, 24, 24)
-    weights = rng.standard_normal((8, 8, 3, 3), np.float32)
-    weights[rng.random(weights.shape) < 0.8] = 0
-    early = net.op("Relu", net.op("Conv", x, net.constant(weights, "w"), pads=[1, 1, 1, 1]))
-    pooled = net.op("MaxPool", early, kernel_shape=[4, 4], strides=[4, 4])
-    late = net.op("Relu", net.op("Conv", pooled, net.constant(weights[::-1].copy(), "v"), pads=[1, 1, 1, 1]))
-    net.output(early)
-    net.output(net.op("GlobalAveragePool", late))
-    model = net.model()
-    monkeypatch.setattr(stages, "_LARGE_BYTES", 64 << 10)
-    monkeypatch.setattr(slabs, "_SLAB_BYTES", 1 << 10)
-    program = get_backend("cpu").compile(model, CompileOptions(2))
-    feeds = {"x": rng.standard_normal((images, 8, 24, 24), np.float32)}
-    ran = []
-    run_slabs = RegionProgram._run_slabs
-    monkeypatch.setattr(
-        RegionProgram, "_run_slabs", lambda self, stage, *rest: (ran.append(stage.first), run_slabs(self, stage, *rest))
-    )
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
-    for found, wanted in zip(program.run(feeds).values(), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, atol=1e-4)
-    first, second = sorted(set(ran))
-    assert ran == [first, second] * -(-images // 16)
 
 
 class Bytes:
