@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.numbers import number_beside, with_number
+from sift_onnx.backends.lowering.rules.pairs import combined, operand_at
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise, Repeated
 
@@ -76,7 +77,7 @@ def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     for position in range(2):
         node.check_activation(node.input(position))
     if node.op == "Div":
-        return _quotient(node)
+        return _of_any_sizes(node, Elementwise("divide"))
     for image, other in ((0, 1), (1, 0)):
         is_image = node.views.get(node.input(image)) != "rows"
         if is_image and _is_value_per_channel(node.dims(other), node.dims(image)):
@@ -86,12 +87,8 @@ def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     return node.step(Elementwise(_KINDS[node.op]), _common_view(node, 0), operands=(0, 1))
 
 
-def _quotient(node: NodeView) -> Step:
-    """Of two activations, of which the divisor may have one position where the dividend has more."""
-    if not _is_operand_of(node.dims(1), node.dims(0)):
-        raise NotLowered("its divisor is not known to have the sizes of its dividend, or one position")
-    repeats = node.dims(0) != node.dims(1)
-    return node.step(Elementwise("divide", repeats=repeats), _common_view(node, 0), operands=(0, 1))
+def _of_any_sizes(node: NodeView, spec: Elementwise) -> tuple[Step, ...]:
+    return combined(node, spec, (operand_at(node, 0), operand_at(node, 1)), node.output)[0]
 
 
 def _divided_constant(node: NodeView) -> tuple[Step, ...]:
@@ -119,28 +116,7 @@ def _of_two_sizes(node: NodeView) -> Step | tuple[Step, ...]:
         return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(first, 1 - first))
     if view == "image" and _may_broadcast(node.dims(0), node.dims(1)):
         return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
-    return _of_pairs(node)
-
-
-def _of_pairs(node: NodeView) -> tuple[Step, ...]:
-    """Operands that each have one position where the other has more, as all differences of two lists of points have.
-
-    The one is repeated to the sizes of the result, which then are those of the first operand.
-    """
-    for first in (0,) if node.op == "Sub" else (0, 1):
-        own, other = node.dims(first), node.dims(1 - first)
-        others = (*[1] * (len(own) - len(other)), *other)
-        axes = [axis for axis, size in enumerate(own) if size == 1 and axis < len(others)]
-        sizes = tuple((axis, size) for axis in axes if isinstance(size := others[axis], int) and size > 1)
-        result = tuple(dict(sizes).get(axis, size) for axis, size in enumerate(own))
-        if not sizes or not _is_operand_of(other, result):
-            continue
-        repeated = moved(node, Repeated(sizes), node.between("repeated"), first)
-        spec = Elementwise(_KINDS[node.op], repeats=result != other)
-        joined = node.step(spec, repeated.result_view)
-        node.operand(1 - first, repeated.result_view)
-        return repeated, replace(joined, inputs=(repeated.output, node.input(1 - first)))
-    raise NotLowered("its operands are not known to be of one shape")
+    return _of_any_sizes(node, Elementwise(_KINDS[node.op]))
 
 
 def _subtracted(node: NodeView, view: View) -> tuple[Step, ...]:

@@ -24,6 +24,7 @@ from sift_onnx.backends.lowering.rules import (
     repeating,
     reshaping,
     resize,
+    selecting,
     selection,
     slicing,
 )
@@ -90,7 +91,7 @@ _RULES.add_table({
     "Expand": repeating.expand,
     "Tile": repeating.tile,
     "Neg": elementwise.negate,
-    "Where": functions.selection,
+    "Where": selecting.selection,
     "Cast": reshaping.cast,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,

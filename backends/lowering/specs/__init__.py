@@ -16,7 +16,13 @@ from sift_onnx.backends.lowering.specs.moving import (
     Transposed,
 )
 from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
-from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise, UnaryFunction
+from sift_onnx.backends.lowering.specs.pointwise import (
+    BinaryFunction,
+    ChannelCombine,
+    ChannelScale,
+    Elementwise,
+    UnaryFunction,
+)
 from sift_onnx.backends.lowering.specs.products import BatchedMatmul
 from sift_onnx.backends.lowering.specs.quantized import (
     ALL_BYTES,
@@ -52,6 +58,7 @@ __all__ = [
     "Attention",
     "AttentionRoundings",
     "BatchedMatmul",
+    "BinaryFunction",
     "ByteShift",
     "ByteTable",
     "CacheNames",

@@ -280,7 +280,7 @@ class Hostile(Sources):
             return op, None
         self.depth = 1
         sizes = [self.positive() for _ in range(self.rng.choice((0, 1, 2, 3, 9)))]
-        kind = self.rng.choice(("first", "add", "divide", "softplus"))
+        kind = self.rng.choice(("first", "add", "divide", "power", "where_true", "softplus"))
         right = self.view(len(sizes)) if (kind in ("first", "softplus")) == (self.rng.random() < 0.02) else None
         out = self.view(len(sizes)) if self.rng.random() < 0.3 else None
         op = self.kernels.ViewArithmetic(
