@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.numbers import number_beside, with_number
-from sift_onnx.backends.lowering.rules.pairs import combined, operand_at
+from sift_onnx.backends.lowering.rules.pairs import Operand, combined, operand_at
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise, Repeated
 
@@ -69,7 +69,7 @@ def _negative(node: NodeView, position: int, view: View) -> Step:
 
 def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     """Add, Sub, Mul and Div."""
-    constants = [node.known_values(i) is not None for i in range(2)]
+    constants = [node.known_values(i) is not None or _is_made_of_constants(node, i) for i in range(2)]
     if node.op == "Div" and constants == [True, False]:
         return _divided_constant(node)
     if any(constants):
@@ -87,6 +87,13 @@ def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     return node.step(Elementwise(_KINDS[node.op]), _common_view(node, 0), operands=(0, 1))
 
 
+def _is_made_of_constants(node: NodeView, position: int) -> bool:
+    """Whether an operand follows from constants; the first one of what cannot be turned round, also from sizes."""
+    name = node.input(position)
+    asks_for_sizes = position == 0 and node.op in ("Div", "Sub")
+    return (asks_for_sizes or name in node.graph.derived) and node.graph.fold(name)
+
+
 def _of_any_sizes(node: NodeView, spec: Elementwise) -> tuple[Step, ...]:
     return combined(node, spec, (operand_at(node, 0), operand_at(node, 1)), node.output)[0]
 
@@ -95,13 +102,15 @@ def _divided_constant(node: NodeView) -> tuple[Step, ...]:
     """A constant by an activation: the reciprocal of that, scaled."""
     view = node.operand(1)
     dims = node.dims(1)
-    channels = dims[1 if view == "image" else -1]
-    if not isinstance(channels, int):
-        raise NotLowered("the number of channels is unknown")
-    scale = _per_channel(node, 0, 1 if view == "image" else len(dims) - 1, len(dims), channels)
+    axis = 1 if view == "image" else len(dims) - 1
+    channels = dims[axis]
     inverse = replace(node.step(Elementwise("reciprocal"), view, operands=(1,)), output=node.between("reciprocal"))
-    scaled = node.step(ChannelScale(scale, np.zeros(channels, np.float32)), view)
-    return inverse, replace(scaled, inputs=(inverse.output,))
+    with suppress(NotLowered):
+        scale = _per_channel(node, 0, axis, len(dims), channels if isinstance(channels, int) else 0)
+        scaled = node.step(ChannelScale(scale, np.zeros(len(scale), np.float32)), view)
+        return inverse, replace(scaled, inputs=(inverse.output,))
+    operands = (Operand(inverse.output, dims, view), operand_at(node, 0))
+    return inverse, *combined(node, Elementwise("multiply"), operands, node.output)[0]
 
 
 def _of_two_sizes(node: NodeView) -> Step | tuple[Step, ...]:
@@ -180,9 +189,15 @@ def _with_constant(node: NodeView, activation: int) -> Step | tuple[Step, ...]:
         number = number_beside(node, activation)
         if number is not None:
             return with_number(node, activation, view, number, _KINDS["Mul" if node.op == "Div" else node.op])
-        if not _is_table(node, activation):
-            raise
-    return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))
+    if _is_table(node, activation):
+        return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))
+    value, constant = operand_at(node, activation), operand_at(node, 1 - activation)
+    if node.op == "Sub" and activation == 1:
+        negative = replace(_negative(node, 1, view), output=node.between("negative"))
+        value = Operand(negative.output, value.dims, view)
+        return negative, *combined(node, Elementwise("add"), (value, constant), node.output)[0]
+    kind = "divide" if node.op == "Div" else _KINDS[node.op]
+    return combined(node, Elementwise(kind), (value, constant), node.output)[0]
 
 
 def _spread_over_channels(node: NodeView, activation: int) -> tuple[Step, ...]:

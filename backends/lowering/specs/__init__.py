@@ -3,7 +3,14 @@
 from sift_onnx.backends.lowering.specs.activations import NO_ACTIVATION, RELU, Activation
 from sift_onnx.backends.lowering.specs.attention import Attention, AttentionRoundings, Rounding
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
-from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
+from sift_onnx.backends.lowering.specs.images import (
+    Channels,
+    DepthToSpace,
+    GlobalPool,
+    GridSample,
+    LinearResize,
+    PixelCopy,
+)
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import (
     Joined,
@@ -77,6 +84,7 @@ __all__ = [
     "GatherRows",
     "Geometry",
     "GlobalPool",
+    "GridSample",
     "GroupNormalization",
     "Joined",
     "LayerNormalization",

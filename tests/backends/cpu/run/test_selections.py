@@ -271,3 +271,27 @@ def test_any_selections(ops: list[str], reduced: list[int], turned: bool, batch:
             x = net.op(op, *operands)
     net.ends(x)
     assert_same_as_onnxruntime(net.model(), net.feeds_at(batch, tokens), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("shape", [(2, 1, 1, 1), (1, 3, 1), (1, 3, WIDTH), (2, 1, 3, WIDTH)])
+@pytest.mark.parametrize("is_constant_first", [False, True])
+def test_constants_that_differ_along_any_axes(op: str, shape: tuple[int, ...], is_constant_first: bool) -> None:
+    net = MaskedNet()
+    x = net.op("Exp", net.extreme(net.tokens(), 1))
+    values = net.constant(np.linspace(0.5, 2, int(np.prod(shape)), dtype=np.float32).reshape(shape))
+    x = net.op(op, *((values, x) if is_constant_first else (x, values)))
+    net.output(net.dense(net.op("Reshape", x, net.integers(-1, WIDTH)), WIDTH, 4, name="after"))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    for batch, tokens in SIZES:
+        assert_same_as_onnxruntime(model, net.feeds_at(batch, tokens), program)
+    assert left_to_onnxruntime(program) == {}
+
+
+def test_a_constant_of_as_many_sequences_as_only_a_run_knows_is_left_to_onnxruntime() -> None:
+    net = MaskedNet()
+    x = net.op("Add", net.tokens(), net.constant(np.ones((3, 1, 1), np.float32)), name="added")
+    program = CpuProgram(net.ends(x).model(), ONE_THREAD)
+    assert_same_as_onnxruntime(net.model(), net.feeds_at(3, 4), program)
+    assert reasons(program)["added"] == "its operands are not known to be of one shape"
