@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.numbers import number_beside, with_number
 from sift_onnx.backends.lowering.rules.pairs import Operand, combined, operand_at
@@ -91,7 +92,8 @@ def _is_made_of_constants(node: NodeView, position: int) -> bool:
     """Whether an operand follows from constants; the first one of what cannot be turned round, also from sizes."""
     name = node.input(position)
     asks_for_sizes = position == 0 and node.op in ("Div", "Sub")
-    return (asks_for_sizes or name in node.graph.derived) and node.graph.fold(name)
+    is_float = node.graph.elem_type(name) == DType.FLOAT32.onnx_type
+    return is_float and (asks_for_sizes or name in node.graph.derived) and node.graph.fold(name)
 
 
 def _of_any_sizes(node: NodeView, spec: Elementwise) -> tuple[Step, ...]:

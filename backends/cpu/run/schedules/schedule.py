@@ -203,6 +203,8 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
         view = values.view(step, position)
         missing = len(dims) - len(view.axes)
         size = view.dims[spec.axis - missing] if spec.axis >= missing else 1
+        if size == 0:
+            continue
         view = view.repeated((*dims[: spec.axis], size, *dims[spec.axis + 1 :]))
         is_contiguous = shape[0] <= contiguous_images(layout)
         stored = view.stored

@@ -131,7 +131,7 @@ def join_in_place(values: Values, index: int, step: Step, spec: Joined) -> bool:
     """
     dims = values.dims[step.output]
     main = image_view(values.view(step, 0))
-    if main is None or len(dims) > 4 or 0 in dims or not _is_simple(main.axes):
+    if main is None or len(dims) > 4 or 0 in (*dims, *main.view.dims) or not _is_simple(main.axes):
         return False
     strides = [axis[0][1] if axis else 0 for axis in main.axes]
     order = sorted(range(len(dims)), key=lambda axis: -strides[axis])

@@ -243,7 +243,7 @@ def test_a_constant_condition_is_left_to_onnxruntime() -> None:
     net.ends(net.op("Where", seen, x, net.constant(0.0), name="chosen"))
     program = CpuProgram(net.model(), ONE_THREAD)
     assert_same_as_onnxruntime(net.model(), net.feeds_at(2, 4), program)
-    assert reasons(program)["chosen"] == "its condition is a constant"
+    assert reasons(program)["chosen"] == "its condition is a constant, or onnxruntime computes it"
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -295,3 +295,10 @@ def test_a_constant_of_as_many_sequences_as_only_a_run_knows_is_left_to_onnxrunt
     program = CpuProgram(net.ends(x).model(), ONE_THREAD)
     assert_same_as_onnxruntime(net.model(), net.feeds_at(3, 4), program)
     assert reasons(program)["added"] == "its operands are not known to be of one shape"
+
+
+@pytest.mark.parametrize("fill", [0.0, 2.0])
+def test_what_is_no_number_becomes_one(fill: float) -> None:
+    net = MaskedNet()
+    roots = net.op("Sqrt", net.tokens())
+    assert_in_one_region(net.ends(net.op("Where", net.op("IsNaN", roots), net.constant(fill), roots)))
