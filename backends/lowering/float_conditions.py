@@ -112,9 +112,12 @@ class _FloatConditions:
             return self._add("Mul", map(self._of, node.input), name)
         if is_standard_op(node, "Or"):
             return self._add("Max", map(self._of, node.input), name)
-        if is_standard_op(node, *_MOVES):
+        if is_standard_op(node, "Cast", "Identity") and self._graph.elem_type(node.input[0]) == onnx.TensorProto.BOOL:
+            return self._of(node.input[0])
+        if is_standard_op(node, "Concat", *_MOVES):
             copy = self.writer.copied(node)
-            copy.input[0] = self._of(node.input[0])
+            moved = len(node.input) if node.op_type == "Concat" else 1
+            copy.input[:moved] = [self._of(operand) for operand in node.input[:moved]]
             copy.output[0] = self.writer.unique(f"{name}: floats")
             copy.name = f"{copy.output[0]}: {node.op_type}"
             self.writer.append(copy)

@@ -137,6 +137,20 @@ def test_conditions_of_conditions() -> None:
     assert_in_one_region(net.ends(net.op("Where", both, x, net.constant(2.0))))
 
 
+def test_conditions_of_some_tokens_are_joined_and_moved() -> None:
+    """Some channels that are small, and the others that are large."""
+    net = MaskedNet()
+    x = net.tokens()
+    large = net.op("Greater", x, net.constant(0.0))
+    first, others = (
+        net.op("Slice", large, net.integers(start), net.integers(end), net.integers(2))
+        for start, end in ((0, 2), (2, 2**62))
+    )
+    joined = net.op("Concat", net.op("Not", first), others, axis=2)
+    joined = net.op("Transpose", net.op("Identity", net.op("Transpose", joined, perm=[0, 2, 1])), perm=[0, 2, 1])
+    assert_in_one_region(net.ends(net.op("Where", net.op("Cast", joined, to=9), x, net.constant(0.0))), ())
+
+
 def test_two_numbers_by_what_activations_say() -> None:
     net = MaskedNet()
     x = net.tokens()
@@ -266,7 +280,7 @@ def test_any_selections(ops: list[str], reduced: list[int], turned: bool, batch:
         elif op == "Less":
             x = net.op("Where", net.op("Less", *operands), x, other)
         elif op == "Pow":
-            x = net.op("Pow", net.op("Sigmoid", x), other)
+            x = net.op("Pow", net.op("Add", net.op("Sigmoid", x), net.constant(0.1)), other)
         else:
             x = net.op(op, *operands)
     net.ends(x)
