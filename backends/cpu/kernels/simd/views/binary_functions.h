@@ -44,8 +44,8 @@ inline void binary(const BinaryFunctionArgs& args) {
     case BinaryFunction::greater: return combine_each(args, [](Vec a, Vec b) { return holds(a > b); });
     case BinaryFunction::greater_or_equal: return combine_each(args, [](Vec a, Vec b) { return holds(a >= b); });
     case BinaryFunction::equal: return combine_each(args, [](Vec a, Vec b) { return holds(a == b); });
-    case BinaryFunction::where_true: return combine_each(args, [&](Vec a, Vec b) { return b != 0 ? a : fill; });
-    case BinaryFunction::where_false: return combine_each(args, [&](Vec a, Vec b) { return b != 0 ? fill : a; });
+    case BinaryFunction::where_true: return combine_each(args, [&](Vec a, Vec b) { return b != splat(0) ? a : fill; });
+    case BinaryFunction::where_false: return combine_each(args, [&](Vec a, Vec b) { return b != splat(0) ? fill : a; });
   }
 }
 
