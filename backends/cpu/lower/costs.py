@@ -81,7 +81,7 @@ _VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 # Activations that cost next to nothing where a result is stored.
 _COMPARISONS = ("none", "clip", "leaky")
 # Functions that cost as much as an activation that is more.
-_SLOW_FUNCTIONS = ("exponential", "softplus", "logarithm", "sine", "cosine")
+_SLOW_FUNCTIONS = ("exponential", "softplus", "logarithm", "sine", "cosine", "power")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from sift_onnx.backends.lowering.specs import (
     Elementwise,
     GatherElements,
     GatherRows,
+    GridSample,
     LinearLayer,
     LinearResize,
     Matmul,
@@ -42,6 +43,7 @@ _WITHOUT_OPERATOR = (
     Elementwise,
     GatherElements,
     GatherRows,
+    GridSample,
     LinearResize,
     PixelCopy,
 )

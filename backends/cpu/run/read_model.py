@@ -14,6 +14,7 @@ from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
 from sift_onnx.backends.lowering.empty_operands import without_empty_operands
+from sift_onnx.backends.lowering.float_conditions import with_float_conditions
 from sift_onnx.backends.lowering.fused_operators import with_separate_operators
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
@@ -73,4 +74,5 @@ def _graph_of(declared: GraphView) -> tuple[GraphView, bool]:
     graph = with_separate_operators(declared if widened is None else widened)
     graph = with_joined_slices(without_empty_operands(graph))
     graph = with_added_masks(without_cropped_padding(graph))
-    return channels_first(with_standard_quantization(graph)), widened is not None
+    graph = channels_first(with_standard_quantization(graph))
+    return with_float_conditions(graph), widened is not None

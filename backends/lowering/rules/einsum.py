@@ -6,6 +6,7 @@ summed over. What only one of them has are rows, or columns. Of three operands, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -181,6 +182,8 @@ def _product(node: NodeView, operands: Sequence[_Operand], result: str, sizes: S
     shared = {*weights.labels} & {*value.labels}
     if shared and not shared & {*result}:
         return _with_weights(node, value, weights, result, sizes)
+    if shared - {*result}:
+        return _with_stack(node, value, weights, result, sizes)
     return _by_table(node, value, weights, result, sizes)
 
 
@@ -239,6 +242,42 @@ def _by_table(node: NodeView, value: _Operand, table: _Operand, result: str, siz
     return chain
 
 
+def _with_stack(node: NodeView, value: _Operand, stack: _Operand, result: str, sizes: Sizes) -> _Chain:
+    """The product of a value and a constant matrix for each position of axes that both have, such as heads."""
+    batch = [label for label in result if label in value.labels and label in stack.labels]
+    summed = "".join(label for label in value.labels if label in stack.labels and label not in result)
+    rows, columns = (
+        "".join(label for label in result if label in term and label not in batch)
+        for term in (value.labels, stack.labels)
+    )
+    order = (*batch, *summed, *columns)
+    counts = [sizes[label] for label in order]
+    known = [size for size in counts if isinstance(size, int)]
+    if len(known) != len(counts) or 0 in known:
+        raise NotLowered("the sizes of its weights are not known, or one of them is zero")
+    matrices = [*known[: len(batch)], math.prod(known[len(batch) : len(batch) + len(summed)]), -1]
+    name = _rearranged(node, stack, order, matrices)
+    chain = _Chain(node, value, sizes)
+    chain.group([*batch, rows, summed])
+    chain.add(BatchedMatmul(), name)
+    chain.part([*batch, rows, columns])
+    return chain
+
+
+def _rearranged(node: NodeView, stored: _Operand, order: Sequence[str], shape: Sequence[int]) -> str:
+    """The name of a constant that has the values of another one, with its axes in ``order``, in ``shape``."""
+    assert stored.constant is not None
+    values = array_of(stored.constant)
+    if values.dtype != np.float32:
+        raise NotLowered(f"the constant {stored.name!r} is {values.dtype}")
+    if not np.isfinite(values).all():
+        raise NotLowered(f"the constant {stored.name!r} holds NaN or infinity")
+    turned = values.transpose([stored.labels.index(label) for label in order]).reshape(shape)
+    name = node.between(f"{stored.name} as {list(shape)}")
+    node.graph.constants[name] = gs.Constant(name, np.ascontiguousarray(turned))
+    return name
+
+
 def _with_weights(node: NodeView, value: _Operand, constant: _Operand, result: str, sizes: Sizes) -> _Chain:
     """The product of a value and constant weights."""
     weights, own = constant.labels, value.labels
@@ -247,13 +286,15 @@ def _with_weights(node: NodeView, value: _Operand, constant: _Operand, result: s
     kept = [label for label in result if label in own]
     if not kept:
         raise NotLowered("it sums over all of its operand")
-    if weights not in (summed + columns, columns + summed):
-        raise NotLowered("axes of its weights that are summed over lie between others")
     stored = constant.constant
     assert stored is not None
     count, total = (product(sizes[label] for label in group) for group in (columns, summed))
     if not (isinstance(count, int) and isinstance(total, int) and count and total):
         raise NotLowered("its weights are empty")
+    if weights not in (summed + columns, columns + summed):
+        # Axes that are summed over lie between others.
+        weights = columns + summed
+        stored = node.graph.constants[_rearranged(node, constant, weights, [count, total])]
     matrix = WeightMatrix(stored, count, total, transposed=weights == summed + columns)
     check_weights(node, matrix)
     chain = _Chain(node, value, sizes)

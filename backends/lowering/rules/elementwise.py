@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.numbers import number_beside, with_number
+from sift_onnx.backends.lowering.rules.pairs import Operand, combined, operand_at
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import Activation, ChannelCombine, ChannelScale, Elementwise, Repeated
 
@@ -68,7 +70,7 @@ def _negative(node: NodeView, position: int, view: View) -> Step:
 
 def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     """Add, Sub, Mul and Div."""
-    constants = [node.known_values(i) is not None for i in range(2)]
+    constants = [node.known_values(i) is not None or _is_made_of_constants(node, i) for i in range(2)]
     if node.op == "Div" and constants == [True, False]:
         return _divided_constant(node)
     if any(constants):
@@ -76,7 +78,7 @@ def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     for position in range(2):
         node.check_activation(node.input(position))
     if node.op == "Div":
-        return _quotient(node)
+        return _of_any_sizes(node, Elementwise("divide"))
     for image, other in ((0, 1), (1, 0)):
         is_image = node.views.get(node.input(image)) != "rows"
         if is_image and _is_value_per_channel(node.dims(other), node.dims(image)):
@@ -86,25 +88,31 @@ def arithmetic(node: NodeView) -> Step | tuple[Step, ...]:
     return node.step(Elementwise(_KINDS[node.op]), _common_view(node, 0), operands=(0, 1))
 
 
-def _quotient(node: NodeView) -> Step:
-    """Of two activations, of which the divisor may have one position where the dividend has more."""
-    if not _is_operand_of(node.dims(1), node.dims(0)):
-        raise NotLowered("its divisor is not known to have the sizes of its dividend, or one position")
-    repeats = node.dims(0) != node.dims(1)
-    return node.step(Elementwise("divide", repeats=repeats), _common_view(node, 0), operands=(0, 1))
+def _is_made_of_constants(node: NodeView, position: int) -> bool:
+    """Whether an operand follows from constants; the first one of what cannot be turned round, also from sizes."""
+    name = node.input(position)
+    asks_for_sizes = position == 0 and node.op in ("Div", "Sub")
+    is_float = node.graph.elem_type(name) == DType.FLOAT32.onnx_type
+    return is_float and (asks_for_sizes or name in node.graph.derived) and node.graph.fold(name)
+
+
+def _of_any_sizes(node: NodeView, spec: Elementwise) -> tuple[Step, ...]:
+    return combined(node, spec, (operand_at(node, 0), operand_at(node, 1)), node.output)[0]
 
 
 def _divided_constant(node: NodeView) -> tuple[Step, ...]:
     """A constant by an activation: the reciprocal of that, scaled."""
     view = node.operand(1)
     dims = node.dims(1)
-    channels = dims[1 if view == "image" else -1]
-    if not isinstance(channels, int):
-        raise NotLowered("the number of channels is unknown")
-    scale = _per_channel(node, 0, 1 if view == "image" else len(dims) - 1, len(dims), channels)
+    axis = 1 if view == "image" else len(dims) - 1
+    channels = dims[axis]
     inverse = replace(node.step(Elementwise("reciprocal"), view, operands=(1,)), output=node.between("reciprocal"))
-    scaled = node.step(ChannelScale(scale, np.zeros(channels, np.float32)), view)
-    return inverse, replace(scaled, inputs=(inverse.output,))
+    with suppress(NotLowered):
+        scale = _per_channel(node, 0, axis, len(dims), channels if isinstance(channels, int) else 0)
+        scaled = node.step(ChannelScale(scale, np.zeros(len(scale), np.float32)), view)
+        return inverse, replace(scaled, inputs=(inverse.output,))
+    operands = (Operand(inverse.output, dims, view), operand_at(node, 0))
+    return inverse, *combined(node, Elementwise("multiply"), operands, node.output)[0]
 
 
 def _of_two_sizes(node: NodeView) -> Step | tuple[Step, ...]:
@@ -119,28 +127,7 @@ def _of_two_sizes(node: NodeView) -> Step | tuple[Step, ...]:
         return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(first, 1 - first))
     if view == "image" and _may_broadcast(node.dims(0), node.dims(1)):
         return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
-    return _of_pairs(node)
-
-
-def _of_pairs(node: NodeView) -> tuple[Step, ...]:
-    """Operands that each have one position where the other has more, as all differences of two lists of points have.
-
-    The one is repeated to the sizes of the result, which then are those of the first operand.
-    """
-    for first in (0,) if node.op == "Sub" else (0, 1):
-        own, other = node.dims(first), node.dims(1 - first)
-        others = (*[1] * (len(own) - len(other)), *other)
-        axes = [axis for axis, size in enumerate(own) if size == 1 and axis < len(others)]
-        sizes = tuple((axis, size) for axis in axes if isinstance(size := others[axis], int) and size > 1)
-        result = tuple(dict(sizes).get(axis, size) for axis, size in enumerate(own))
-        if not sizes or not _is_operand_of(other, result):
-            continue
-        repeated = moved(node, Repeated(sizes), node.between("repeated"), first)
-        spec = Elementwise(_KINDS[node.op], repeats=result != other)
-        joined = node.step(spec, repeated.result_view)
-        node.operand(1 - first, repeated.result_view)
-        return repeated, replace(joined, inputs=(repeated.output, node.input(1 - first)))
-    raise NotLowered("its operands are not known to be of one shape")
+    return _of_any_sizes(node, Elementwise(_KINDS[node.op]))
 
 
 def _subtracted(node: NodeView, view: View) -> tuple[Step, ...]:
@@ -204,9 +191,15 @@ def _with_constant(node: NodeView, activation: int) -> Step | tuple[Step, ...]:
         number = number_beside(node, activation)
         if number is not None:
             return with_number(node, activation, view, number, _KINDS["Mul" if node.op == "Div" else node.op])
-        if not _is_table(node, activation):
-            raise
-    return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))
+    if _is_table(node, activation):
+        return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))
+    value, constant = operand_at(node, activation), operand_at(node, 1 - activation)
+    if node.op == "Sub" and activation == 1:
+        negative = replace(_negative(node, 1, view), output=node.between("negative"))
+        value = Operand(negative.output, value.dims, view)
+        return negative, *combined(node, Elementwise("add"), (value, constant), node.output)[0]
+    kind = "divide" if node.op == "Div" else _KINDS[node.op]
+    return combined(node, Elementwise(kind), (value, constant), node.output)[0]
 
 
 def _spread_over_channels(node: NodeView, activation: int) -> tuple[Step, ...]:

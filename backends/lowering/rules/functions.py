@@ -1,14 +1,18 @@
-"""Functions of one activation: activations on their own, and what else needs no other operand."""
+"""Functions of activations: those on their own, powers, and the larger or smaller of several."""
 
 from __future__ import annotations
 
 import math
 
-from sift_onnx.backends.lowering.matching.softplus import guarded_softplus
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.backends.lowering.rules.numbers import with_number
+from sift_onnx.backends.lowering.rules.pairs import combined, operand_at
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import RELU, Activation, Elementwise, Reshaped, UnaryFunction
 
-__all__ = ["activation", "bounded", "power", "selection", "unary_function"]
+__all__ = ["activation", "bounded", "power", "unary_function"]
 
 # ONNX's defaults of alpha and gamma.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
@@ -24,24 +28,41 @@ def activation(node: NodeView) -> Step:
     return node.step(Elementwise("first", _activation_of(node)), view)
 
 
-def power(node: NodeView) -> Step:
-    """Pow with an exponent of two, as after a ReLU, or of a half."""
+def power(node: NodeView) -> Step | tuple[Step, ...]:
+    """Pow: squares and roots have kernels of their own."""
     exponent = node.known_values(1)
-    number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else 0.0
+    if exponent is None or exponent.size != 1:
+        operands = (operand_at(node, 0), operand_at(node, 1))
+        return combined(node, Elementwise("power"), operands, node.output)[0]
+    number = float(exponent.reshape(-1)[0])
+    if exponent.ndim > len(node.dims(0)):
+        raise NotLowered("its result has more axes")
     if number == 0.5:
         return node.step(Elementwise("square_root"), node.operand(0))
-    if number != 2:
-        raise NotLowered("the kernels have squares and square roots, and no other power")
-    return node.step(Elementwise("multiply"), node.operand(0), operands=(0, 0))
+    if number == 2:
+        return node.step(Elementwise("multiply"), node.operand(0), operands=(0, 0))
+    return with_number(node, 0, node.operand(0), number, "power")
 
 
-def bounded(node: NodeView) -> Step:
-    """Max and Min of an activation and a number."""
+def bounded(node: NodeView) -> Step | tuple[Step, ...]:
+    """Max and Min of activations, constants and numbers."""
     values = [node.known_values(position) for position in range(len(node.proto.input))]
+    if len(values) == 1:
+        return node.step(Reshaped(), node.operand(0))
     bound = next((own for own in values if own is not None), None)
-    if len(values) != 2 or bound is None or bound.size != 1:
-        raise NotLowered("the kernels compare activations with a number")
-    activation = int(values[0] is not None)
+    if len(values) == 2 and bound is not None and bound.size == 1:
+        return _bounded_by_number(node, int(values[0] is not None), bound)
+    spec = Elementwise("maximum" if node.op == "Max" else "minimum")
+    first, *others = sorted((operand_at(node, place) for place in range(len(values))), key=lambda own: own.is_constant)
+    steps: list[Step] = []
+    for number, other in enumerate(others, 1):
+        made = node.output if number == len(others) else node.between(f"of {number + 1}")
+        more, first = combined(node, spec, (first, other), made)
+        steps += more
+    return tuple(steps)
+
+
+def _bounded_by_number(node: NodeView, activation: int, bound: npt.NDArray[np.generic]) -> Step:
     if bound.ndim > len(node.dims(activation)):
         raise NotLowered("its result has more axes")
     number = float(bound.reshape(-1)[0])
@@ -52,13 +73,6 @@ def bounded(node: NodeView) -> Step:
 def unary_function(node: NodeView) -> Step:
     """Sqrt, Reciprocal, Exp, Log, Sin, Cos and Softplus."""
     return node.step(Elementwise(_FUNCTIONS[node.op]), node.operand(0))
-
-
-def selection(node: NodeView) -> Step:
-    """Where that selects between a softplus and the same value."""
-    if guarded_softplus(node.graph, node.index) is None:
-        raise NotLowered("the kernels select between a softplus and its operand, and nothing else")
-    return node.step(Reshaped(), node.operand(2), operands=(2,))
 
 
 def _activation_of(node: NodeView) -> Activation:

@@ -27,7 +27,7 @@ def number_beside(node: NodeView, activation: int) -> float | None:
 
 
 def with_number(
-    node: NodeView, activation: int, view: View, number: float, kind: Literal["add", "subtract", "multiply"]
+    node: NodeView, activation: int, view: View, number: float, kind: Literal["add", "subtract", "multiply", "power"]
 ) -> Step:
     """Arithmetic with a number, which is a constant of the step's own."""
     name = node.between("number")

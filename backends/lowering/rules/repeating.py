@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, terms
+from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
+from sift_onnx.backends.lowering.rules.pairs import is_count
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import Repeated, Reshaped, result_dims
 from sift_onnx.backends.lowering.specs.windows import Pair
@@ -70,7 +71,7 @@ def _repeated(
         merged: which of these are one axis of the result; none are, if it is empty.
     """
     node.check_activation(node.input(0))
-    if any(not _is_count(count) for count in counts.values()):
+    if any(not is_count(count) for count in counts.values()):
         raise NotLowered("it may repeat values less than once")
     if not counts and len(parted) == len(node.dims(0)):
         return node.step(Reshaped(), node.operand(0))
@@ -99,14 +100,6 @@ def _chain(node: NodeView, specs: Sequence[Reshaped | Repeated]) -> tuple[Step, 
         steps.append(Step(spec, (name,), made, view, result_view, (node.index,)))
         name, view = made, result_view
     return tuple(steps)
-
-
-def _is_count(size: Dim) -> bool:
-    """Whether there are as many positions in any run: one or more, or none only where an input has none."""
-    if isinstance(size, int):
-        return size > 0
-    number = size[1] if isinstance(size, tuple) and size[0] == "sum" else 0
-    return are_counts(terms(size)) and isinstance(number, int) and number >= 0
 
 
 def before_repeating(graph: GraphView, name: str, axis: int) -> str:

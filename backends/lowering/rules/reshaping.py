@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, names_in, product
+from sift_onnx.backends.lowering.rules.comparing import comparison, is_comparison
 from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.selection import cast_integers, makes_integers
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
@@ -22,10 +23,12 @@ def identity(node: NodeView) -> Step:
     return node.step(Reshaped(), view)
 
 
-def cast(node: NodeView) -> Step:
-    """Cast of floats to floats, and of the integers that kernels make."""
+def cast(node: NodeView) -> Step | tuple[Step, ...]:
+    """Cast of floats to floats, of the integers that kernels make, and of comparisons of activations."""
     if makes_integers(node, 0):
         return cast_integers(node)
+    if is_comparison(node):
+        return comparison(node)
     view = node.operand(0)
     if node.graph.elem_type(node.output) != node.graph.elem_type(node.input(0)):
         raise NotLowered("it makes numbers of another type")

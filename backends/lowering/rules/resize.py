@@ -9,11 +9,21 @@ from typing import Literal, cast
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, divided
+from sift_onnx.backends.lowering.cut_sizes import sliced
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, divided
 from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, Padding, Sampling
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import DepthToSpace, Joined, LinearResize, PixelCopy, Range, Reshaped, Sliced
+from sift_onnx.backends.lowering.specs import (
+    DepthToSpace,
+    Joined,
+    LinearResize,
+    OpenJoined,
+    PixelCopy,
+    Range,
+    Reshaped,
+    Sliced,
+)
 
 __all__ = ["depth_to_space", "pad", "padded_images", "resize", "upsample"]
 
@@ -123,11 +133,9 @@ def _cropped(node: NodeView, pads: list[int], is_image: bool) -> tuple[Step, ...
         size = dims[axis]
         if min(before, behind) >= 0:
             continue
-        start, left = max(-before, 0), max(-behind, 0)
-        if not isinstance(size, int) or start + left >= size:
-            raise NotLowered("it crops an axis of unknown size, or all of it")
-        ranges.append(Range(axis, start, size - left, of=size))
-        dims[axis] = size - left - start
+        taken = _left_of(axis, size, max(-before, 0), max(-behind, 0))
+        ranges.append(taken)
+        dims[axis] = taken.count(size)
     others = [max(pad, 0) for pad in pads]
     if not any(others):
         return (moved(node, Sliced(tuple(ranges)), node.output),)
@@ -135,6 +143,18 @@ def _cropped(node: NodeView, pads: list[int], is_image: bool) -> tuple[Step, ...
         raise NotLowered("it crops images and pads them, or does not pad by a constant")
     cropped = moved(node, Sliced(tuple(ranges)), f"{node.output}/cropped")
     return (cropped, *_padded_rows(node, others, cropped.output, tuple(dims)))
+
+
+def _left_of(axis: int, size: Dim, start: int, left: int) -> Range:
+    """The positions of an axis between ``start`` at its front and ``left`` at its end, which are cropped."""
+    if isinstance(size, int):
+        if start + left >= size:
+            raise NotLowered("it crops all of an axis")
+        return Range(axis, start, size - left, of=size)
+    stop = -left if left else None
+    if sliced(size, start, stop, 1) is None:
+        raise NotLowered("it crops an axis of unknown size")
+    return Range(axis, start, stop)
 
 
 def _padded_axes(node: NodeView, pads: list[int]) -> list[int]:
@@ -181,18 +201,20 @@ def _padded_rows(node: NodeView, pads: list[int], name: str, sizes: Dims) -> tup
     steps: list[Step] = []
     for axis, before, behind in padded:
         size = dims[axis]
-        if not isinstance(size, int):
-            raise NotLowered("it pads an axis of unknown size")
-        names, starts = [name], [before]
-        for count, start in ((before, 0), (behind, before + size)):
+        names, places = [name], [int(before > 0)]
+        for count, place in ((before, 0), (behind, 1 + (before > 0))):
             if count:
-                constant = f"{node.output}/fill {axis} {start}"
+                constant = f"{node.output}/fill {axis} {place}"
                 shape = [count if own == axis else 1 for own in range(len(dims))]
                 node.graph.constants[constant] = gs.Constant(constant, np.full(shape, fill, np.float32))
                 names.append(constant)
-                starts.append(start)
-        total = dims[axis] = before + size + behind
-        spec = Joined(axis, tuple(starts), total, tuple(range(1, len(names))))
+                places.append(place)
+        total = dims[axis] = added([before, size, behind])
+        repeated = tuple(range(1, len(names)))
+        spec: Joined | OpenJoined = OpenJoined(axis, tuple(places), total, repeated)
+        if isinstance(size, int) and isinstance(total, int):
+            starts = {0: 0, places[0]: before, 1 + places[0]: before + size}
+            spec = Joined(axis, tuple(starts[place] for place in places), total, repeated)
         output = node.output if axis == padded[-1][0] else f"{node.output}/axis {axis}"
         view = view_of_result(node, node.output, tuple(dims), name, axis)
         steps.append(Step(spec, tuple(names), output, node.views.get(name, "rows"), view, (node.index,)))

@@ -3,7 +3,14 @@
 from sift_onnx.backends.lowering.specs.activations import NO_ACTIVATION, RELU, Activation
 from sift_onnx.backends.lowering.specs.attention import Attention, AttentionRoundings, Rounding
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
-from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
+from sift_onnx.backends.lowering.specs.images import (
+    Channels,
+    DepthToSpace,
+    GlobalPool,
+    GridSample,
+    LinearResize,
+    PixelCopy,
+)
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import (
     Joined,
@@ -16,7 +23,13 @@ from sift_onnx.backends.lowering.specs.moving import (
     Transposed,
 )
 from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
-from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise, UnaryFunction
+from sift_onnx.backends.lowering.specs.pointwise import (
+    BinaryFunction,
+    ChannelCombine,
+    ChannelScale,
+    Elementwise,
+    UnaryFunction,
+)
 from sift_onnx.backends.lowering.specs.products import BatchedMatmul
 from sift_onnx.backends.lowering.specs.quantized import (
     ALL_BYTES,
@@ -52,6 +65,7 @@ __all__ = [
     "Attention",
     "AttentionRoundings",
     "BatchedMatmul",
+    "BinaryFunction",
     "ByteShift",
     "ByteTable",
     "CacheNames",
@@ -70,6 +84,7 @@ __all__ = [
     "GatherRows",
     "Geometry",
     "GlobalPool",
+    "GridSample",
     "GroupNormalization",
     "Joined",
     "LayerNormalization",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sift_onnx.backends.lowering.resampling import AxisMap, Padding, Sampling
 from sift_onnx.backends.lowering.specs.windows import Pads, Pair
 
-__all__ = ["Channels", "DepthToSpace", "GlobalPool", "LinearResize", "PixelCopy"]
+__all__ = ["Channels", "DepthToSpace", "GlobalPool", "GridSample", "LinearResize", "PixelCopy"]
 
 
 @dataclass(frozen=True)
@@ -79,3 +79,18 @@ class LinearResize:
     height: Sampling
     width: Sampling
     follows: bool = False
+
+
+@dataclass(frozen=True)
+class GridSample:
+    """Pixels of x at the positions of the second operand, [n, height, width, 2]: x and y, from -1 to 1.
+
+    Attributes:
+        is_nearest: whether the nearest pixel is taken, or four are interpolated.
+        clamps: whether what lies outside is a pixel of the border, or zero.
+        aligns_corners: whether -1 and 1 are the centres of the first and last pixels, or their outer edges.
+    """
+
+    is_nearest: bool = False
+    clamps: bool = False
+    aligns_corners: bool = False

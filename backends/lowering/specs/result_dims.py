@@ -7,7 +7,14 @@ from functools import lru_cache
 from sift_onnx.backends.lowering.dims import Dim, Dims, broadcast, product, quotient
 from sift_onnx.backends.lowering.specs.attention import Attention
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated, TableRows
-from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
+from sift_onnx.backends.lowering.specs.images import (
+    Channels,
+    DepthToSpace,
+    GlobalPool,
+    GridSample,
+    LinearResize,
+    PixelCopy,
+)
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import (
     Joined,
@@ -60,6 +67,7 @@ Spec = (
     | DepthToSpace
     | PixelCopy
     | LinearResize
+    | GridSample
     | LayerNormalization
     | GroupNormalization
     | Softmax
@@ -130,6 +138,8 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return (*dims[:2], *map(broadcast, dims[2:], second[2:]))
         case PixelCopy(follows=True) | LinearResize(follows=True) if second is not None:
             return (*dims[:2], *second[2:])
+        case GridSample() if second is not None:
+            return (*dims[:2], *second[1:3])
         case PixelCopy() | LinearResize():
             return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
         case Attention():

@@ -49,10 +49,11 @@ def follow_table(ctx: RuleContext, i: int) -> None:
     if is_table(ctx, stored):
         return
     # Rows that are looked up may well be learned, and so may be what is multiplied with them.
-    if ctx.parameter(i) is not None or _starts_like_a_table(array_of(stored)):
-        values = array_of(stored)
-        if not np.all(values == values.flat[0]):
-            ctx.pin(growing[0], "a table of factors by position and feature was not recognised")
+    values = array_of(stored)
+    if np.all(values == values.flat[0]):
+        return
+    if ctx.parameter(i) is not None or _starts_like_a_table(values):
+        ctx.pin(growing[0], "a table of factors by position and feature was not recognised")
 
 
 def follow_frequencies(ctx: RuleContext, i: int) -> bool:

@@ -354,3 +354,13 @@ def test_angles_of_a_time_step_are_computed_anew(net: Net) -> None:
     assert wide.shape("dense1.weight") == (32, 32)
     length = wide.shape("frequencies")[1]
     np.testing.assert_allclose(wide.initializers["frequencies"][0], frequencies(10000.0, length, "plain"), rtol=1e-4)
+
+
+def test_a_number_that_is_repeated_to_a_table_is_none() -> None:
+    """As torch writes a state of zeros."""
+    net = Net()
+    x = net.dense(net.op("Relu", net.dense(net.input("x", 2, 3, 8), 8, 16)), 16, 16)
+    states = net.op("Expand", net.constant(np.float32(0)), net.op("Shape", x))
+    x = net.op("Add", net.op("Mul", net.op("Sigmoid", x), states), x)
+    net.output(net.dense(net.op("Relu", x), 16, 4))
+    assert widen(net).report["layers"]

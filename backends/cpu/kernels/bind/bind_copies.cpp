@@ -9,6 +9,7 @@
 #include "bind/bindings.h"
 #include "ops/channel_copy.h"
 #include "ops/depth_to_space.h"
+#include "ops/grid_sample.h"
 #include "ops/linear_resize.h"
 #include "ops/pixel_copy.h"
 
@@ -68,6 +69,21 @@ void bind_copies(nb::module_& module) {
           },
           "rows"_a, "columns"_a, nb::kw_only(), "layout"_a = "images16",
           "For each row and column (first, second, share of the second).");
+
+  nb::class_<GridSample, Op>(module, "GridSample", "Pixels of images at computed positions.")
+      .def(
+          "__init__",
+          [](GridSample* self, std::int64_t height, std::int64_t width, bool is_nearest, bool clamps,
+             bool aligns_corners) {
+            new (self) GridSample({.height = height,
+                                   .width = width,
+                                   .is_nearest = is_nearest,
+                                   .clamps = clamps,
+                                   .aligns_corners = aligns_corners});
+          },
+          "height"_a, "width"_a, nb::kw_only(), "is_nearest"_a = false, "clamps"_a = false, "aligns_corners"_a = false,
+          "The result has `height` and `width`; the second operand, (n, height, width, 2), is x and y of each of its "
+          "pixels, from -1 to 1. What lies outside is zero, or with `clamps` the pixel of the border. In planes.");
 }
 
 }  // namespace sift::cpu

@@ -21,11 +21,21 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-constexpr Names<ViewArithmeticKind, 12> kKinds{{{"first", ViewArithmeticKind::first},
+constexpr Names<ViewArithmeticKind, 22> kKinds{{{"first", ViewArithmeticKind::first},
                                                 {"add", ViewArithmeticKind::add},
                                                 {"subtract", ViewArithmeticKind::subtract},
                                                 {"multiply", ViewArithmeticKind::multiply},
                                                 {"divide", ViewArithmeticKind::divide},
+                                                {"maximum", ViewArithmeticKind::maximum},
+                                                {"minimum", ViewArithmeticKind::minimum},
+                                                {"power", ViewArithmeticKind::power},
+                                                {"less", ViewArithmeticKind::less},
+                                                {"less_or_equal", ViewArithmeticKind::less_or_equal},
+                                                {"greater", ViewArithmeticKind::greater},
+                                                {"greater_or_equal", ViewArithmeticKind::greater_or_equal},
+                                                {"equal", ViewArithmeticKind::equal},
+                                                {"where_true", ViewArithmeticKind::where_true},
+                                                {"where_false", ViewArithmeticKind::where_false},
                                                 {"square_root", ViewArithmeticKind::square_root},
                                                 {"reciprocal", ViewArithmeticKind::reciprocal},
                                                 {"exponential", ViewArithmeticKind::exponential},
@@ -63,11 +73,12 @@ void init_batched_matmul(BatchedMatmul* self, const Sizes& batch, std::int64_t r
 
 void init_view_arithmetic(ViewArithmetic* self, const std::string& kind, const Sizes& sizes, const ViewSpec& left,
                           const std::optional<ViewSpec>& right, const std::optional<ViewSpec>& out, float scale,
-                          float shift, const ActivationSpec& activation, const std::string& layout,
+                          float shift, float fill, const ActivationSpec& activation, const std::string& layout,
                           const std::string& isa) {
   new (self) ViewArithmetic({.kind = named(kKinds, kind, "operation"),
                              .scale = scale,
                              .shift = shift,
+                             .fill = fill,
                              .activation = activation_of(activation),
                              .sizes = sizes,
                              .left = view_of(left),
@@ -92,11 +103,15 @@ void bind_views(nb::module_& module) {
   nb::class_<ViewArithmetic, Op>(module, "ViewArithmetic", "activation(left op right) of values where they lie.")
       .def(
           "__init__", &init_view_arithmetic, "kind"_a, nb::kw_only(), "sizes"_a, "left"_a, "right"_a = nb::none(),
-          "out"_a = nb::none(), "scale"_a = 1.0F, "shift"_a = 0.0F, "activation"_a = kNoActivation,
+          "out"_a = nb::none(), "scale"_a = 1.0F, "shift"_a = 0.0F, "fill"_a = 0.0F, "activation"_a = kNoActivation,
           "layout"_a = "planes", "isa"_a = "",
-          "`kind` is 'first', 'add', 'subtract', 'multiply', 'divide', or a function of `left` alone: 'square_root', "
-          "'reciprocal', 'exponential', 'softplus', 'logarithm', 'sine' or 'cosine'; for 'first', `left` is scaled and "
-          "shifted. "
+          "`kind` is 'first', 'add', 'subtract', 'multiply', 'divide', 'maximum', 'minimum' or 'power'; 'less', "
+          "'less_or_equal', 'greater', 'greater_or_equal' or 'equal', which make 1 where they hold, and 0; "
+          "'where_true' "
+          "or 'where_false', which have `left` where `right` is not zero, or is, and `fill` elsewhere; or a function "
+          "of "
+          "`left` alone: 'square_root', 'reciprocal', 'exponential', 'softplus', 'logarithm', 'sine' or 'cosine'; for "
+          "'first', `left` is scaled and shifted. "
           "Input and second operand hold `left` and "
           "`right`, arrays of `sizes`, which are given as those of BatchedMatmul. The result is an array of `sizes` in "
           "order, as the channels of one image, or of each; or it is written to where `out` says, and the rest of that "

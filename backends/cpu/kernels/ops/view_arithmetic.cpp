@@ -26,6 +26,23 @@ std::optional<UnaryFunction> function_of(ViewArithmeticKind kind) {
   }
 }
 
+std::optional<BinaryFunction> binary_of(ViewArithmeticKind kind) {
+  switch (kind) {
+    case ViewArithmeticKind::divide: return BinaryFunction::divide;
+    case ViewArithmeticKind::maximum: return BinaryFunction::maximum;
+    case ViewArithmeticKind::minimum: return BinaryFunction::minimum;
+    case ViewArithmeticKind::power: return BinaryFunction::power;
+    case ViewArithmeticKind::less: return BinaryFunction::less;
+    case ViewArithmeticKind::less_or_equal: return BinaryFunction::less_or_equal;
+    case ViewArithmeticKind::greater: return BinaryFunction::greater;
+    case ViewArithmeticKind::greater_or_equal: return BinaryFunction::greater_or_equal;
+    case ViewArithmeticKind::equal: return BinaryFunction::equal;
+    case ViewArithmeticKind::where_true: return BinaryFunction::where_true;
+    case ViewArithmeticKind::where_false: return BinaryFunction::where_false;
+    default: return std::nullopt;
+  }
+}
+
 struct Buffers {
   alignas(64) std::array<float, kPieceFloats> left;
   alignas(64) std::array<float, kPieceFloats> right;
@@ -92,6 +109,9 @@ ViewArithmetic::ViewArithmetic(ViewArithmeticOptions options, const KernelTable&
   }
   if (o.kind != ViewArithmeticKind::first && (o.scale != 1 || o.shift != 0)) {
     throw std::invalid_argument("view arithmetic: only one operand alone is scaled and shifted");
+  }
+  if (o.kind != ViewArithmeticKind::where_true && o.kind != ViewArithmeticKind::where_false && o.fill != 0) {
+    throw std::invalid_argument("view arithmetic: only a selection is filled");
   }
   check_view("view arithmetic", o.left, o.sizes, o.layout);
   if (o.right) check_view("view arithmetic", *o.right, o.sizes, o.layout);
@@ -194,7 +214,12 @@ void ViewArithmetic::combine(const float* left, const float* right, std::int64_t
       if (const auto function = function_of(options_.kind)) {
         view_kernels_.function_of(*function, left, out, count);
       } else {
-        view_kernels_.divide(left, right, out, count);
+        view_kernels_.binary({.kind = *binary_of(options_.kind),
+                              .a = left,
+                              .b = right,
+                              .fill = options_.fill,
+                              .out = out,
+                              .count = count});
       }
       if (options_.activation.kind == ActivationKind::none) return;
       args.a = out;
@@ -203,10 +228,10 @@ void ViewArithmetic::combine(const float* left, const float* right, std::int64_t
   kernels_.elementwise(args);
 }
 
-// Lanes past the last image hold finite values, which quotients and functions of them need not be.
+// Lanes past the last image hold finite values, which functions of them need not be.
 void ViewArithmetic::clear_idle_lanes(const Piece& piece, float* values) const {
   const std::int64_t images = options_.left.shape.n - piece.group * kLanes;
-  const bool is_finite = options_.kind != ViewArithmeticKind::divide && !function_of(options_.kind);
+  const bool is_finite = !binary_of(options_.kind) && !function_of(options_.kind);
   if (options_.layout != Layout::nchw_n16 || is_finite || images >= kLanes) return;
   for (std::int64_t i = 0; i < piece.count; ++i) {
     std::fill(values + i * kLanes + images, values + (i + 1) * kLanes, 0.0F);

@@ -19,6 +19,16 @@ enum class ViewArithmeticKind : std::uint8_t {
   subtract,
   multiply,
   divide,
+  maximum,
+  minimum,
+  power,
+  less,  // 1 where it holds, and 0
+  less_or_equal,
+  greater,
+  greater_or_equal,
+  equal,
+  where_true,  // the left one where the right one is not zero, and `fill` elsewhere
+  where_false,
   // Of one operand.
   square_root,
   reciprocal,
@@ -33,6 +43,7 @@ struct ViewArithmeticOptions {
   ViewArithmeticKind kind = ViewArithmeticKind::first;
   float scale = 1;  // of `first`: activation(scale left + shift)
   float shift = 0;
+  float fill = 0;  // of `where_true` and `where_false`
   Activation activation;
   std::vector<std::int64_t> sizes;
   TensorView left;

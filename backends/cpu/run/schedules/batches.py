@@ -23,6 +23,7 @@ from sift_onnx.backends.lowering.specs import (
     GatherElements,
     GatherRows,
     GlobalPool,
+    GridSample,
     Joined,
     LinearResize,
     Moving,
@@ -148,6 +149,8 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             return rows[1] == rows[2] and all(a in (1, b) for a, b in zip(rows[1][:-1], rows[0][:-1], strict=True))
         case PixelCopy(follows=True) | LinearResize(follows=True):
             return others[0][0] == first[0]  # what has the height and width may have other channels
+        case GridSample():
+            return others[0][0] == first[0] and others[0][-1] == 2
         case Elementwise(broadcasts=True):
             return all(_is_repeated(own, result) for own in operands)
         case _:

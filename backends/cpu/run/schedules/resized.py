@@ -48,7 +48,7 @@ def resizable(region: Region, dims: Mapping[str, Sizes], made: Schedule, isa: st
     if region.constants or region.caches or made.is_shortened:
         return None
     known = set(made.attentions)
-    if not all(isinstance(op, _OF_ANY_ROWS) or i in known for i, op in enumerate(made.ops)):
+    if not all((isinstance(op, _OF_ANY_ROWS) and _uses_lanes(op)) or i in known for i, op in enumerate(made.ops)):
         return None
     matrices = [input_key(name, view) for name, view in region.inputs if view == "rows"]
     attended = []
@@ -100,6 +100,11 @@ class ResizableSchedule:
             return False
         lengths = {_lengths(step, dims) for step in self._attended}
         return all(sequences * tokens == sequences * keys == rows for sequences, tokens, keys in lengths)
+
+
+def _uses_lanes(op: _kernels.Op) -> bool:
+    """Whether what an operator reads or makes is in lanes: rows of a softmax from outside stay in planes."""
+    return "planes" not in (op.input_layout, op.output_layout) or isinstance(op, _kernels.Reorder)
 
 
 def _lengths(step: Step, dims: Mapping[str, Sizes]) -> tuple[int, int, int]:

@@ -20,13 +20,15 @@ def resolved(step: Step, operands: Sequence[Sizes]) -> Step:
         return step
     counts = [sizes[spec.axis] for sizes in operands]
     kept = [operand for operand, count in enumerate(counts) if count]
-    # What is repeated has not the sizes of the result.
-    whole = [operand for operand in kept if operand not in spec.repeated]
-    kept = [whole[0], *(operand for operand in kept if operand != whole[0])] if whole else [0]
+    # What is repeated has not the sizes of the result; the first operand has, also where it is empty.
+    first = next((operand for operand in kept if operand not in spec.repeated), 0)
+    kept = [first, *(operand for operand in kept if operand != first)]
     starts = [
         sum(counts[other] for other in range(len(counts)) if spec.places[other] < spec.places[operand])
         for operand in kept
     ]
+    if not counts[first]:
+        starts[0] = sum(counts)
     repeated = tuple(place for place, operand in enumerate(kept) if operand in spec.repeated)
     joined = Joined(spec.axis, tuple(starts), sum(counts), repeated)
     return replace(step, spec=joined, inputs=tuple(step.inputs[operand] for operand in kept))

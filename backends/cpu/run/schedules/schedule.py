@@ -28,6 +28,7 @@ from sift_onnx.backends.cpu.run.schedules.placement import Part
 from sift_onnx.backends.cpu.run.schedules.product_steps import multiply
 from sift_onnx.backends.cpu.run.schedules.recurrent_steps import walk_steps
 from sift_onnx.backends.cpu.run.schedules.resolved import resolved_region
+from sift_onnx.backends.cpu.run.schedules.sampling_steps import sample
 from sift_onnx.backends.cpu.run.schedules.tensor_copies import contiguous_images
 from sift_onnx.backends.cpu.run.schedules.token_steps import attend, attend_to_cache, pool_rows, rotate
 from sift_onnx.backends.cpu.run.schedules.values import OpOf, Values
@@ -44,6 +45,7 @@ from sift_onnx.backends.lowering.specs import (
     Elementwise,
     GatherElements,
     GlobalPool,
+    GridSample,
     Joined,
     LinearLayer,
     LinearResize,
@@ -125,6 +127,8 @@ def _run_step(values: Values, index: int, step: Step) -> None:
         find_places(values, index, step, spec)
     elif isinstance(spec, GatherElements):
         take_elements(values, index, step, spec)
+    elif isinstance(spec, GridSample):
+        sample(values, index, step, spec)
     elif isinstance(spec, ReduceExtreme):
         reduce_extreme(values, index, step, spec)
     elif isinstance(spec, Softmax) and not is_of_channels(step, spec.axis):
@@ -199,6 +203,8 @@ def _join(values: Values, index: int, step: Step, spec: Joined) -> None:
         view = values.view(step, position)
         missing = len(dims) - len(view.axes)
         size = view.dims[spec.axis - missing] if spec.axis >= missing else 1
+        if size == 0:
+            continue
         view = view.repeated((*dims[: spec.axis], size, *dims[spec.axis + 1 :]))
         is_contiguous = shape[0] <= contiguous_images(layout)
         stored = view.stored

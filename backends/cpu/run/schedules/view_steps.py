@@ -35,6 +35,7 @@ from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     NO_ACTIVATION,
     Activation,
+    BinaryFunction,
     ChannelScale,
     Elementwise,
     Joined,
@@ -55,19 +56,20 @@ class _Arithmetic:
     activation: Activation = NO_ACTIVATION
     scale: float = 1.0
     shift: float = 0.0
+    fill: float = 0.0
 
 
 def combine_in_place(values: Values, index: int, step: Step) -> bool:
     """Add the call of a step of arithmetic that reads its operands where they lie; whether it has one.
 
-    Whole tensors in the layout of their rows or images have faster kernels, but for quotients and functions.
+    Whole tensors in the layout of their rows or images have faster kernels, but for functions of one or two operands.
     """
     found = _arithmetic(step)
     if found is None:
         return False
     dims = values.dims[step.output]
     views = [values.view(step, position).repeated(dims) for position in range(len(step.inputs))]
-    is_here_alone = found.kind == "divide" or found.kind in get_args(UnaryFunction)
+    is_here_alone = found.kind in (*get_args(BinaryFunction), *get_args(UnaryFunction))
     if not is_here_alone and all(view.is_whole for view in views) and not _leaves_planes(values, step, views):
         return False
     if _combine(values, index, step, found, views):
@@ -93,7 +95,7 @@ def _leaves_planes(values: Values, step: Step, views: Sequence[PlacedView]) -> b
 def _arithmetic(step: Step) -> _Arithmetic | None:
     spec = step.spec
     if isinstance(spec, Elementwise):
-        return _Arithmetic(spec.kind, spec.activation)
+        return _Arithmetic(spec.kind, spec.activation, fill=spec.fill)
     if isinstance(spec, ChannelScale) and spec.slopes is None:
         scales, shifts = np.unique(spec.scale), np.unique(spec.shift)
         if len(scales) == len(shifts) == 1:
@@ -115,7 +117,7 @@ def _combine(values: Values, index: int, step: Step, found: _Arithmetic, views: 
     specs = [operand(view, own) for view, own in zip(views, strides or [[]] * len(views), strict=True)]
     op = _kernels.ViewArithmetic(
         found.kind, sizes=sizes, left=specs[0], right=specs[1] if len(specs) > 1 else None, scale=found.scale,
-        shift=found.shift, activation=found.activation, layout=_layout(own[0].images), isa=values.isa,
+        shift=found.shift, fill=found.fill, activation=found.activation, layout=_layout(own[0].images), isa=values.isa,
     )  # fmt: skip
     axes = contiguous(loops, len(views[0].axes), order)
     place_result(values, index, step, op, [view.stored for view in views], axes, own[0].images)
@@ -129,7 +131,7 @@ def join_in_place(values: Values, index: int, step: Step, spec: Joined) -> bool:
     """
     dims = values.dims[step.output]
     main = image_view(values.view(step, 0))
-    if main is None or len(dims) > 4 or 0 in dims or not _is_simple(main.axes):
+    if main is None or len(dims) > 4 or 0 in (*dims, *main.view.dims) or not _is_simple(main.axes):
         return False
     strides = [axis[0][1] if axis else 0 for axis in main.axes]
     order = sorted(range(len(dims)), key=lambda axis: -strides[axis])

@@ -203,7 +203,7 @@ class Hostile(Sources):
     def copy(self) -> tuple[Any, int | None]:
         """What moves values, from and to any place."""
         places = [[self.rng.choice((0, 0, 1, 2, 3, self.size())) for _ in range(self.rng.randrange(5))] for _ in "xy"]
-        match self.rng.choice(("channels", "pixels", "linear", "blocks")):
+        match self.rng.choice(("channels", "pixels", "linear", "blocks", "sampled")):
             case "channels":
                 total = self.rng.choice((len(places[0]), 7, self.size()))
                 op = self.kernels.ChannelCopy(places[0], self.rng.choice((0, 2)), total, layout=self.layout())
@@ -214,6 +214,9 @@ class Hostile(Sources):
             case "linear":
                 between = [[(place, self.rng.choice((place, 0)), 0.5) for place in axis] for axis in places]
                 return self.kernels.LinearResize(*between, layout=self.layout()), None
+            case "sampled":
+                options = {name: self.rng.random() < 0.5 for name in ("is_nearest", "clamps", "aligns_corners")}
+                return self.kernels.GridSample(self.size(), self.size(), **options), None
         depth_first = self.rng.random() < 0.5
         op = self.kernels.DepthToSpace(self.pair(), depth_first=depth_first, layout=self.layout())
         return op, self.rng.choice((4, 36, None))
@@ -280,7 +283,7 @@ class Hostile(Sources):
             return op, None
         self.depth = 1
         sizes = [self.positive() for _ in range(self.rng.choice((0, 1, 2, 3, 9)))]
-        kind = self.rng.choice(("first", "add", "divide", "softplus"))
+        kind = self.rng.choice(("first", "add", "divide", "power", "where_true", "softplus"))
         right = self.view(len(sizes)) if (kind in ("first", "softplus")) == (self.rng.random() < 0.02) else None
         out = self.view(len(sizes)) if self.rng.random() < 0.3 else None
         op = self.kernels.ViewArithmetic(

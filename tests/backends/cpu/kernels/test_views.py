@@ -101,7 +101,13 @@ def test_a_product_over_nothing_is_zero() -> None:
     assert not out.any()
 
 
-_OPERATIONS = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
+_OPERATIONS: dict[str, Any] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "maximum": np.maximum,
+    "minimum": np.minimum, "less": np.less,
+    "less_or_equal": np.less_equal, "greater": np.greater, "greater_or_equal": np.greater_equal, "equal": np.equal,
+    "where_true": lambda x, y: np.where(y != 0, x, np.float32(7)),
+    "where_false": lambda x, y: np.where(y != 0, np.float32(7), x),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -121,7 +127,7 @@ def test_arithmetic_of_views(
     images = 18 if layout == "images16" else 1
     left = Viewed(rng, tuple(sizes), layout, images)
     right = None if kind == "first" else Viewed(rng, tuple(sizes), layout, images, (repeated,))
-    scaled = {"scale": 2.0, "shift": -0.5} if kind == "first" else {}
+    scaled = {"scale": 2.0, "shift": -0.5} if kind == "first" else {"fill": 7.0} if kind.startswith("where") else {}
     op = _kernels.ViewArithmetic(
         kind, sizes=sizes, left=left.spec, right=None if right is None else right.spec, activation=activation,
         layout=layout, isa=isa, **scaled,
@@ -147,6 +153,28 @@ def test_functions_of_one_view(isa: str, kind: str, function: Any) -> None:
     with np.errstate(all="ignore"):
         expected = function(x.astype(np.float64)).astype(np.float32)
     np.testing.assert_allclose(out, expected, rtol=6e-7, atol=2e-38)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("kind", "function"), [
+    ("power", np.power), ("maximum", np.maximum), ("minimum", np.minimum), ("equal", np.equal), ("less", np.less),
+])  # fmt: skip
+def test_functions_of_two_views_of_any_floats(isa: str, kind: str, function: Any) -> None:
+    x = np.array([-2, -1, -0.5, 0, 0.5, 1, 3, 1e30, math.inf, -math.inf, math.nan], np.float32)
+    x, y = (own.reshape(-1) for own in np.meshgrid(x, x))
+    spec = ((1, x.size, 1, 1), 0, [1])
+    op = _kernels.ViewArithmetic(kind, sizes=(x.size,), left=spec, right=spec, layout="planes", isa=isa)
+    out = np.empty_like(x)
+    op.run(_kernels.ThreadPool(1), (1, x.size, 1, 1), x, out, y)
+    with np.errstate(all="ignore"):
+        expected = function(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(out, expected, rtol=3e-7)
+
+
+def test_only_a_selection_is_filled() -> None:
+    spec = ((1, 4, 1, 1), 0, [1])
+    with pytest.raises(ValueError, match="filled"):
+        _kernels.ViewArithmetic("add", sizes=(4,), left=spec, right=spec, fill=1.0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

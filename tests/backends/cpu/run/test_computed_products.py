@@ -214,8 +214,7 @@ def test_a_mask_of_another_kind_leaves_all_of_attention_to_onnxruntime() -> None
     net = SparseNet()
     x = tokens(net)
     scores = net.op("MatMul", x, net.op("Transpose", x, perm=[0, 2, 1]), name="scores")
-    seen = net.op("Greater", scores, net.constant(0.0))
-    hidden = net.op("Where", seen, scores, net.constant(-1.0))
+    hidden = net.op("Mod", scores, net.constant(2.0), fmod=1)
     weights = net.op("Softmax", hidden, axis=-1, name="softmax")
     net.output(net.dense(net.op("MatMul", weights, x, name="weighed"), WIDTH, 6, name="after"))
     program = assert_same_at_batches(net.model(), BATCHES)
@@ -223,6 +222,16 @@ def test_a_mask_of_another_kind_leaves_all_of_attention_to_onnxruntime() -> None
     assert {where[name] for name in ("scores", "softmax", "weighed")} == {"onnxruntime"}
     assert where["before"] == where["after"] == "kernels"
     assert reasons(program)["softmax"] == "it is between nodes of onnxruntime"
+
+
+def test_scores_that_their_own_values_hide() -> None:
+    net = SparseNet()
+    x = tokens(net)
+    scores = net.op("MatMul", x, net.op("Transpose", x, perm=[0, 2, 1]))
+    hidden = net.op("Where", net.op("Greater", scores, net.constant(0.0)), scores, net.constant(-1.0))
+    weights = net.op("Softmax", hidden, axis=-1)
+    net.output(net.dense(net.op("MatMul", weights, x), WIDTH, 6))
+    assert left_to_onnxruntime(assert_same_at_batches(net.model(), BATCHES)) == {}
 
 
 def test_open_sizes_are_those_of_the_run() -> None:

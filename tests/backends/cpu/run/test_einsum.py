@@ -48,6 +48,17 @@ def einsum(net: SparseNet, equation: str, constants: str = "") -> str:
     ("btd,btd->bt", ""),
     ("btd,bnd,bnk->btk", ""),
     ("bt,bd,bn->btdn", ""),
+    # A constant matrix for each head, or each position, as of relative positions.
+    ("btnd,knd->bntk", "1"),
+    ("btnd,tkd->bntk", "1"),
+    ("btnd,tkd->bkn", "1"),
+    ("tkd,btd->bkt", "0"),
+    ("btd,td->bt", "1"),
+    ("btd,dtn->btn", "1"),
+    ("btnd,mtdkn->btkm", "1"),
+    # Axes that are summed over around another one.
+    ("btdn,dkn->btk", "1"),
+    ("nkd,btdn->bkt", "0"),
 ])  # fmt: skip
 def test_an_einsum_between_layers(equation: str, constants: str) -> None:
     net = SparseNet()

@@ -7,6 +7,7 @@ import pytest
 from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, left_to_onnxruntime, places
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -66,12 +67,15 @@ def test_a_root_of_a_size_divides() -> None:
 
 
 @pytest.mark.parametrize("number", [0.0, 1e-42])
-def test_what_has_no_finite_reciprocal_divides_in_onnxruntime(number: float) -> None:
+def test_what_has_no_finite_reciprocal_divides(number: float) -> None:
     net = SparseNet(opset=18)
-    _, queries, keys = scores(net)
-    scaled = net.op("Div", keys, net.constant(np.float32(number)), name="scaled")
-    net.output(net.op("MatMul", queries, net.op("Softsign", scaled)))
-    assert places(CpuProgram(net.model(), ONE_THREAD))["scaled"] == "onnxruntime"
+    _, _, keys = scores(net)
+    net.output(net.op("Div", net.op("Relu", keys), net.constant(np.float32(number)), name="scaled"))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    assert places(program)["scaled"] == "kernels"
+    (found,), (wanted,) = (each.run(net.feeds).values() for each in (program, OnnxRuntimeProgram(model, ONE_THREAD)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("computed", [False, True])

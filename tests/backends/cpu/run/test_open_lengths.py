@@ -267,3 +267,38 @@ def test_any_ranges_are_joined(
         # One position is taken to be there.
         if all(len(range(length)[a:b:c]) or a + 1 != (0 if b is None else b) for a, b, c in parts):
             assert_same_as_onnxruntime(model, feeds_of(net, n=batch, t=length), program)
+
+
+@pytest.mark.parametrize("pads", [
+    (0, 1, 0, 0, -1, 0), (0, 2, 0, 0, 3, 0), (0, -1, 0, 0, 1, 0), (0, 0, 0, 0, 2, 1), (0, -1, 1, 0, -1, 0),
+])  # fmt: skip
+def test_tokens_are_padded_and_cropped(pads: tuple[int, ...]) -> None:
+    """A time shift, blocks of local attention, and windows that overlap."""
+    net = SparseNet()
+    x = net.op("Pad", tokens(net), integers(net, *pads), net.constant(0.5))
+    width = WIDTH + pads[2] + pads[5]
+    net.output(net.dense(net.op("Relu", x), width, 4, name="after"))
+    least = 1 - min(pads[1] + pads[4], 0)
+    assert_one_region(net, *({"n": n, "t": t + least} for n, t in ((1, 0), (2, 1), (3, 16), (17, 2))))
+
+
+def test_all_of_an_open_axis_may_be_cropped() -> None:
+    net = SparseNet()
+    x = net.op("Pad", tokens(net), integers(net, 0, 1, 0, 0, -1, 0))
+    layer_behind(net, x)
+    assert_one_region(net, {"n": 2, "t": 1}, {"n": 3, "t": 5}, {"n": 1, "t": 1})
+
+
+def test_a_class_token_before_no_others() -> None:
+    """All tokens but the first: there may be no others, and then the class token is all there is."""
+    net = SparseNet()
+    token = net.constant(np.linspace(-1, 1, WIDTH, dtype=np.float32).reshape(1, 1, WIDTH))
+    x = cut(net, tokens(net), 1)
+    batch = net.op("Slice", net.op("Shape", x), integers(net, 0), integers(net, 1))
+    sizes = net.op("Concat", batch, integers(net, 1, WIDTH), axis=0)
+    net = layer_behind(net, net.op("Concat", net.op("Expand", token, sizes), x, axis=1))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    for n, t in ((2, 1), (17, 1), (1, 1), (3, 4)):
+        assert_same_as_onnxruntime(model, feeds_of(net, n=n, t=t), program)
+    assert set(places(program).values()) <= {"kernels", "folded"}

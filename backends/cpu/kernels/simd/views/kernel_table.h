@@ -81,11 +81,36 @@ struct ExtremeValuesArgs {
 
 enum class UnaryFunction : std::uint8_t { square_root, reciprocal, exponential, softplus, logarithm, sine, cosine };
 
+// Of two arrays. Comparisons make 1 where they hold, and 0. The last two keep a value of the first one where that of
+// the second is true, which is not zero, or where it is false, and put a number in the place of the others.
+enum class BinaryFunction : std::uint8_t {
+  divide,
+  maximum,  // NaN where one of them is
+  minimum,
+  power,
+  less,
+  less_or_equal,
+  greater,
+  greater_or_equal,
+  equal,
+  where_true,
+  where_false
+};
+
+struct BinaryFunctionArgs {
+  BinaryFunction kind;
+  const float* a;
+  const float* b;
+  float fill;
+  float* out;  // may be a or b
+  std::int64_t count;
+};
+
 struct ViewKernels {
   void (*product_tile)(const ProductTileArgs&);
   std::int64_t tile_columns;  // a multiple of 16
   void (*lane_product)(const LaneProductArgs&);
-  void (*divide)(const float* a, const float* b, float* out, std::int64_t count);           // `out` may be `a` or `b`
+  void (*binary)(const BinaryFunctionArgs&);
   void (*function_of)(UnaryFunction kind, const float* a, float* out, std::int64_t count);  // `out` may be `a`
   void (*softmax_row)(const SoftmaxArgs&);
   void (*softmax_lanes)(const SoftmaxArgs&);

@@ -1,7 +1,7 @@
 // Every kernel template for views, for the translation unit of one instruction set.
 #pragma once
 
-#include "simd/views/divide.h"
+#include "simd/views/binary_functions.h"
 #include "simd/views/extremes.h"
 #include "simd/views/functions.h"
 #include "simd/views/kernel_table.h"
@@ -17,7 +17,7 @@ const ViewKernels& view_kernels() {
       .product_tile = [](const ProductTileArgs& args) { product_tile(args); },
       .tile_columns = kMostProductBlocks * kBlock,
       .lane_product = &lane_product,
-      .divide = &divide,
+      .binary = &binary,
       .function_of = &function_of,
       .softmax_row = &softmax_row,
       .softmax_lanes = &softmax_lanes,

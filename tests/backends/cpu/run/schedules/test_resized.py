@@ -122,3 +122,15 @@ def test_tokens_that_are_channels_are_planned_step_by_step() -> None:
     for batch, tokens in ((3, 12), (1, 7), (16, 12), (3, 33)):
         feeds = {"x": rng.standard_normal((batch, 21, tokens)).astype(np.float32)}
         assert_same_as_onnxruntime(model, feeds, program)
+
+
+def test_softmax_of_rows_from_outside_is_planned_for_every_length() -> None:
+    """It reads them as they are, not in lanes."""
+    net = SparseNet(17)
+    weights = net.op("Softmax", net.input("x", 3, 20, 8, declared=["n", "tokens", 8]), axis=-1)
+    net.output(net.dense(net.op("Relu", net.dense(weights, 8, 8)), 8, 8))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    for batch, tokens in ((4, 12), (12, 12), (3, 40), (2, 33)):
+        feeds = {"x": np.random.default_rng(tokens).standard_normal((batch, tokens, 8)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
