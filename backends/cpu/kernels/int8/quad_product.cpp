@@ -63,6 +63,14 @@ struct Sharing {
   }
 };
 
+// Whether weights had best be loaded in fours. Their code is longer: layers of many weights, which mostly have few
+// positions, would read it from beyond the second-level cache.
+bool suits_fours(const QuadWeights& weights) {
+  constexpr std::int64_t kBytesOfQuad = 12;
+  return detected_microarchitecture() == Microarchitecture::zen5 &&
+         weights.live_quads() * kBytesOfQuad <= level2_cache_bytes() / 8 * 3;
+}
+
 // The same bits as floats, which generated code does not tell apart.
 std::vector<float> words_of(std::span<const std::uint32_t> quads) {
   std::vector<float> words(quads.size());
@@ -108,8 +116,7 @@ void QuadProduct::pack(const QuadWeights& weights, QuadAlgorithm algorithm) {
     throw std::invalid_argument("quad product: this process does not run generated code of dot products");
   }
   if (may_choose ? may_generate : algorithm != QuadAlgorithm::lists) {
-    const bool in_fours = may_choose ? detected_microarchitecture() == Microarchitecture::zen5
-                                     : algorithm == QuadAlgorithm::code_in_fours;
+    const bool in_fours = may_choose ? suits_fours(weights) : algorithm == QuadAlgorithm::code_in_fours;
     try {
       pack_code(weights, in_fours ? CodeWeight::quad_in_fours : CodeWeight::quad);
       return;
