@@ -22,6 +22,7 @@ PAGE = Path(__file__).with_name("README.md")
 CHART = Path(__file__).with_name("chart.svg")
 GENERATED = Path(__file__).with_name("never_slower.json")
 PRUNED = Path(__file__).with_name("pruned_zoo.json")
+PRUNED_TIMM = Path(__file__).with_name("pruned_timm.json")
 # One file for each processor.
 BESIDE = sorted(Path(__file__).parent.glob("deepsparse*.json"))
 # From here on, what a request costs in Python is little.
@@ -95,6 +96,7 @@ _NEVER_SLOWER = {
         "other people's models",
         "TorchScript exports of [the zoo](../zoo/README.md) with an open batch",
     ),
+    PRUNED_TIMM: ("models of timm", "TorchScript exports of models of timm and torchvision, with random weights"),
 }
 
 
