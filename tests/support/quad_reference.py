@@ -13,7 +13,7 @@ ISAS = tuple(_kernels.int8_isas())
 # An instruction set, and how rows of weights are multiplied.
 FORMS = [(isa, "lists") for isa in ISAS]
 if ISAS[0] == "avx512_vnni" and _kernels.may_execute_code():
-    FORMS.append((ISAS[0], "generated"))
+    FORMS += [(ISAS[0], "generated"), (ISAS[0], "generated in fours")]
 
 
 def aligned_words(words: int) -> np.ndarray:
