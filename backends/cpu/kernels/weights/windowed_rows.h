@@ -24,7 +24,7 @@ class WindowedRows {
   std::size_t bytes() const;
 
  private:
-  // For each block and step, copies values of so many bytes, and where in the window they are.
+  // Writes all pairs of steps. `values` are as in pack(); Value is an integer of as many bytes as one of them.
   template <typename Value>
   void fill(const SparseWeights& weights, const std::byte* values);
 
