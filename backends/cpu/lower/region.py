@@ -139,6 +139,12 @@ class Region:
             prepared=(),
         )
 
+    def section(self, part: slice) -> Region:
+        """Some of the steps as a region; its outputs are what other steps, or others, read of them."""
+        others = (*self.steps[: part.start], *self.steps[part.stop :])
+        read = {*self.outputs, *(name for step in others for name in step.inputs)}
+        return self._stage(part, tuple(step.output for step in self.steps[part] if step.output in read))
+
     @cached_property
     def chains(self) -> tuple[Chain, ...]:
         """Layers that may run in bands of rows."""

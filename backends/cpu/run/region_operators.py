@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu.run.quantized_operators import FloatResult, build_la
 from sift_onnx.backends.lowering.dims import product
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import LinearLayer, Matmul, QuantizedMatmul, Recurrent
+from sift_onnx.backends.lowering.specs import GatherRows, LinearLayer, Matmul, QuantizedMatmul, Recurrent
 
 __all__ = ["RegionOperators", "without_values"]
 
@@ -173,10 +173,13 @@ def _has_open_lengths(region: Region) -> bool:
 
     Of batches of rows, most models see one size.
     """
+    numbers = {step.inputs[0] for step in region.steps if isinstance(step.spec, GatherRows)}
     for name, view in region.inputs:
         symbols = region.symbols.get(name, ())
-        rows = product(symbols[:-1])
-        if view == "rows" and len(symbols) > 2 and not isinstance(rows, int):
+        # A row of a table for each number, or the last axis are channels.
+        of_rows = symbols if name in numbers else symbols[:-1]
+        rows = product(of_rows)
+        if view == "rows" and len(of_rows) > 1 and not isinstance(rows, int):
             factors = [factor for factor in rows[1:2] if isinstance(factor, int)] if rows[0] == "product" else []
             return math.prod(factors) < _MANY_ROWS
     return False

@@ -29,7 +29,7 @@ class Reshaped:
         """Of the sizes that a run has to know."""
         return set(_names_of(self.axes or ()))
 
-    def bound(self, known: Mapping[str, int]) -> Reshaped:
+    def bound(self, known: Mapping[str, Dim]) -> Reshaped:
         """With the sizes that are ``known``."""
         if not self.axes or not _names_of(self.axes):
             return self
@@ -100,7 +100,7 @@ class Repeated:
         """Of the sizes that a run has to know."""
         return set().union(*(names_in(size) for _, size in self.sizes))
 
-    def bound(self, known: Mapping[str, int]) -> Repeated:
+    def bound(self, known: Mapping[str, Dim]) -> Repeated:
         """With the sizes that are ``known``."""
         if not any(isinstance(size, (str, tuple)) for _, size in self.sizes):
             return self

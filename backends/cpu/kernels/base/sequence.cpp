@@ -1,5 +1,6 @@
 #include "base/sequence.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <stdexcept>
@@ -147,6 +148,35 @@ Sequence Sequence::resized(std::int64_t rows,
   }
   require(scratch_size_ % blocks_before == 0);
   return {std::move(steps), scratch_size_ / blocks_before * blocks, std::move(array_sizes)};
+}
+
+Sequence Sequence::chained(std::span<const Part> parts, std::int64_t passed, std::vector<std::int64_t> array_sizes) {
+  // Each part may write to all that the others had but what they have passed on.
+  const std::int64_t own = ceil_div(passed, kLanes) * kLanes;
+  std::int64_t scratch_size = 0;
+  std::vector<SequenceStep> steps;
+  for (const Part& part : parts) {
+    if (part.sequence == nullptr || part.arrays.size() != part.sequence->array_sizes_.size()) {
+      throw std::invalid_argument("sequence: a place for each array of a part");
+    }
+    const auto moved = [&](Place place) {
+      if (place.array == Place::kNowhere) return place;
+      if (place.array == Place::kScratch) return Place{Place::kScratch, own + place.offset};
+      const Place& base = part.arrays[static_cast<std::size_t>(place.array)];
+      return Place{base.array, base.offset + place.offset};
+    };
+    scratch_size = std::max(scratch_size, part.sequence->scratch_size_);
+    for (const SequenceStep& step : part.sequence->steps_) {
+      steps.push_back({.op = step.op,
+                       .shape = step.shape,
+                       .in = moved(step.in),
+                       .out = moved(step.out),
+                       .second = moved(step.second),
+                       .third = moved(step.third),
+                       .mask = moved(step.mask)});
+    }
+  }
+  return {std::move(steps), own + scratch_size, std::move(array_sizes)};
 }
 
 void Sequence::check(const Place& place, std::int64_t size, Layout layout) {

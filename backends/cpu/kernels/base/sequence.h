@@ -72,6 +72,15 @@ class Sequence {
   Sequence resized(std::int64_t rows, std::span<const std::pair<std::size_t, std::shared_ptr<const Op>>> replaced,
                    std::vector<std::int64_t> array_sizes) const;
 
+  // Sequences one after the other as one. An array of a part lies in the caller's array, or at the floats of scratch
+  // memory, that the part's `arrays` say; `passed` floats of scratch memory are for those that one part writes and
+  // another one reads. Throws std::invalid_argument for parts without a place for each of their arrays.
+  struct Part {
+    std::shared_ptr<const Sequence> sequence;
+    std::vector<Place> arrays;
+  };
+  static Sequence chained(std::span<const Part> parts, std::int64_t passed, std::vector<std::int64_t> array_sizes);
+
   std::span<const SequenceStep> steps() const { return steps_; }
   std::span<const std::int64_t> array_sizes() const { return array_sizes_; }
   std::int64_t scratch_size() const { return scratch_size_; }

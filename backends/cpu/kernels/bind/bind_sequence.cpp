@@ -208,6 +208,21 @@ void bind_sequence(nb::module_& module) {
           "rows"_a, "replaced"_a, "array_sizes"_a, nb::rv_policy::take_ownership,
           "The same for another number of rows, where all tensors are matrices of one: in images16, or whole arrays. "
           "Operators that depend on the number are replaced, as (step, operator).")
+      .def_static(
+          "chained",
+          [](const std::vector<std::pair<std::shared_ptr<Sequence>, std::vector<PlaceSpec>>>& specs,
+             std::int64_t passed, std::vector<std::int64_t> array_sizes) {
+            std::vector<Sequence::Part> parts;
+            parts.reserve(specs.size());
+            for (const auto& [sequence, places] : specs) {
+              Sequence::Part& part = parts.emplace_back(sequence);
+              for (const PlaceSpec& place : places) part.arrays.push_back(place_of(place));
+            }
+            return new Sequence(Sequence::chained(parts, passed, std::move(array_sizes)));
+          },
+          "parts"_a, "passed"_a, "array_sizes"_a, nb::rv_policy::take_ownership,
+          "Sequences one after the other as one. A part is (sequence, places of its arrays); in scratch memory, the "
+          "first `passed` floats are for arrays that parts pass on to others.")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
 }
 

@@ -208,6 +208,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
               .slice_channels = plan->tiling.slice_channels,
               .unit_channels = plan->tiling.unit_channels,
               .taps = plan->taps,
+              .offsets = plan->offsets,
               .rotated_lanes = plan->rotated_lanes,
               .bias = bias + group * padded_rows(rows),
               .activation = options_.activation,

@@ -30,6 +30,7 @@ struct Conv::Plan {
   Tiling tiling;
   PanelShape panel;
   std::vector<std::ptrdiff_t> taps;         // for generated code, see RowsArgs
+  std::vector<std::uint16_t> offsets;       // for dense weights, see RowsArgs
   std::vector<std::int32_t> rotated_lanes;  // see RowsArgs
   std::shared_ptr<ConvPacking> packing;     // shared with other plans that it suits
 };

@@ -72,6 +72,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::int64_t out_plane = t.out_plane * lane_factor;
   const std::int64_t acc_row = job.tile.blocks() * job.tile.lanes();
   const bool grouped = !job.packed.front().code.empty();
+  const bool dense = job.packed.front().columns > 0;
   const std::int64_t slices = ceil_div(job.channels, job.slice_channels);
   if (grouped) row_end = std::min(row_end, job.row_count);
   const auto panel_floats = static_cast<std::size_t>(job.panel.floats(job.slice_channels));
@@ -120,7 +121,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   epilogue.activation = job.activation;
 
   for (std::int64_t number = 0; number < slices; ++number) {
-    const PackedSlice& packed = job.packed[grouped ? 0 : static_cast<std::size_t>(number)];
+    const PackedSlice& packed = job.packed[grouped || dense ? 0 : static_cast<std::size_t>(number)];
     const std::int64_t first_channel = number * job.slice_channels;
     const std::int64_t end_channel = std::min(first_channel + job.slice_channels, job.channels);
     const std::int64_t first_plane = (job.first_in_channel + first_channel) * in_plane;
@@ -132,6 +133,12 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     }
 
     packed.describe(rows);
+    if (dense) {
+      const std::int64_t taps = job.geometry.kernel_h * job.geometry.kernel_w;
+      rows.offsets = job.offsets.data();
+      rows.values += first_channel * taps * 4;
+      rows.columns = static_cast<std::uint32_t>((end_channel - first_channel) * taps);
+    }
     rows.first_channel = first_channel;
     rows.first_unit = static_cast<std::uint32_t>(first_channel / job.unit_channels);
     rows.end_unit = static_cast<std::uint32_t>(ceil_div(end_channel, job.unit_channels));

@@ -121,15 +121,13 @@ void pack_csr_pairs(std::span<const WeightRow> rows, std::uint32_t first, std::s
   slice.starts.push_back(size_of(slice.offsets));
 }
 
-void pack_dense(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
-                PackedSlice& slice) {
-  slice.columns = static_cast<std::uint32_t>(offsets.size());
-  slice.offsets.assign(offsets.begin(), offsets.end());
-  slice.values.assign(rows.size() * offsets.size(), 0.0F);
+void pack_dense(std::span<const WeightRow> rows, std::size_t columns, PackedSlice& slice) {
+  slice.columns = static_cast<std::uint32_t>(columns);
+  slice.values.assign(rows.size() * columns, 0.0F);
   for (std::size_t row = 0; row < rows.size(); ++row) {
-    float* const group = slice.values.data() + row / 4 * offsets.size() * 4 + row % 4;
+    float* const group = slice.values.data() + row / 4 * columns * 4 + row % 4;
     for (std::size_t i = 0; i < rows[row].columns.size(); ++i) {
-      group[std::size_t{rows[row].columns[i] - first} * 4] = rows[row].values[i];
+      group[std::size_t{rows[row].columns[i]} * 4] = rows[row].values[i];
     }
   }
 }
@@ -157,7 +155,7 @@ void PackedSlice::describe(RowsArgs& args) const {
   args.order = order.data();
   args.code = code.data();
   args.units = units;
-  args.columns = columns;
+  args.columns = args.row_columns = columns;
 }
 
 std::int64_t padded_rows(std::int64_t rows) { return (rows + 3) / 4 * 4; }
@@ -200,6 +198,12 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
     pack_code(rest, channels, taps, tiling.unit_channels, band_rows, all, CodeWeight::single, pool);
     return slices;
   }
+  if (form == WeightForm::dense) {
+    PackedSlice& all = slices.emplace_back();
+    all.channels = channels;
+    pack_dense(rest, static_cast<std::size_t>(weights.columns()), all);
+    return slices;
+  }
   const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);
   const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, slice_channels);
   const auto behind = static_cast<std::uint16_t>(panel.floats(slice_channels) * std::int64_t{sizeof(float)});
@@ -216,10 +220,6 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       nnz += in_slice[row].columns.size();
     }
     const auto slice_offsets = std::span(offsets).first(columns);
-    if (form == WeightForm::dense) {
-      pack_dense(in_slice, first, slice_offsets, slice);
-      continue;
-    }
     if (form == WeightForm::sell) {
       pack_sell(in_slice, band_rows, tiling.rows_per_call, first, slice_offsets, behind, slice);
       continue;

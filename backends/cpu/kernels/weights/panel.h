@@ -132,8 +132,9 @@ struct Tiling {
   bool scales_lists = false;       // of sell: lists are those of one block, and the kernel multiplies their offsets
   std::int64_t row_chunks = 1;     // into which rows are divided among threads
 
-  // Whether weights packed for the one suit the other. Code suits all, and lists of one block do.
+  // Whether weights packed for the one suit the other. Code and dense weights suit all, and lists of one block do.
   bool packs_like(const Tiling& other) const {
+    if (form == WeightForm::dense) return other.form == form;
     if (form == WeightForm::code) return other.form == form && unit_channels == other.unit_channels;
     const bool tiles_alike = scales_lists ? other.scales_lists : tile == other.tile;
     return tiles_alike && slice_channels == other.slice_channels && form == other.form &&

@@ -12,10 +12,11 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
+from sift_onnx.backends.cpu.run.schedules.derived_sizes import DerivedSizes
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
-from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resizable
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
+from sift_onnx.backends.cpu.run.schedules.sections import Sections, sections_of
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.specs import DynamicQuantize, Moving
@@ -74,7 +75,9 @@ class RegionSchedules:
         self._prepared: OrderedDict[tuple[Sizes, ...], Prepared] = OrderedDict()
         self._latest: tuple[tuple[Sizes, ...], Prepared] | None = None
         self._superseded = 0
-        self._resizable: ResizableSchedule | None = None
+        self._sections: Sections | None = None
+        self._derived: DerivedSizes | None = None
+        self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
 
     def latest(self, sizes: tuple[Sizes, ...]) -> Prepared | None:
         """What was prepared last, if it was for inputs of ``sizes``."""
@@ -112,12 +115,12 @@ class RegionSchedules:
         if self._superseded < self._operators.superseded:
             self._superseded = self._operators.superseded
             self._prepared.clear()
-            self._resizable = None
+            self._sections = None
             self._latest = None
 
     def _made(self, sizes: Sequence[Sizes]) -> Prepared:
         region = self._region
-        dims = sizes_of_values(region, sizes)
+        dims = self._sizes_of_values(sizes)
         made: dict[tuple[int, Layout, int], Schedule] = {}
         slabs = []
         batch = self._batch(sizes, dims)
@@ -139,6 +142,15 @@ class RegionSchedules:
                 made[key] = self._schedule(own, slab, threads)
             slabs.append((slab, made[key]))
         return Prepared(outputs, tuple(slabs), tuple(self._scores(dims)), at_once)
+
+    def _sizes_of_values(self, sizes: Sequence[Sizes]) -> Mapping[str, Sizes]:
+        """Sizes of all values for inputs of ``sizes``."""
+        found = None if self._derived is None else self._derived.of(sizes)
+        if found is None:
+            found = sizes_of_values(self._region, sizes)
+            if self._has_open_sizes:
+                self._derived = DerivedSizes.derive(self._region, sizes) or self._derived
+        return found
 
     def _at_once(self, slabs: Sequence[Slab]) -> slice | None:
         """Slabs that have a thread each: single images, all or as many as leave no thread idle.
@@ -193,14 +205,16 @@ class RegionSchedules:
                 return "planes"
             return slab.layout if count == slab.count else layout_of_rows(count)
 
-        is_one_matrix = self._has_only_rows and slab.is_all and slab.layout == "images16"
-        if is_one_matrix and self._resizable is not None:
-            found = self._resizable.resized(dims)
+        has_sections = self._has_only_rows and slab.is_all and self._has_open_sizes
+        if has_sections and self._sections is not None:
+            found = self._sections.schedule(dims, layout_of)
             if found is not None:
                 return found
         made = schedule(self._region, dims, layout_of, self._operators.op, threads, self._isa)
-        if is_one_matrix:
-            self._resizable = resizable(self._region, dims, made, self._isa)
+        if has_sections:
+            self._sections = sections_of(
+                self._region, dims, made, layout_of, self._operators.op, threads, self._isa
+            )
         return made
 
     def _bytes_of_group(self, dims: Mapping[str, Sizes], batch: Batch) -> int:

@@ -9,6 +9,7 @@ for any sizes or for none. So the first request of a new length is not planned s
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,7 @@ from sift_onnx.backends.cpu.run.schedules.values import array_sizes
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import Attention, Moving
 
-__all__ = ["ResizableSchedule", "resizable"]
+__all__ = ["ResizableSchedule", "are_of_any_rows", "resizable"]
 
 # Operators that do the same for any number of rows.
 _OF_ANY_ROWS = (
@@ -47,8 +48,7 @@ def resizable(region: Region, dims: Mapping[str, Sizes], made: Schedule, isa: st
     """
     if region.constants or region.caches or made.is_shortened:
         return None
-    known = set(made.attentions)
-    if not all((isinstance(op, _OF_ANY_ROWS) and _uses_lanes(op)) or i in known for i, op in enumerate(made.ops)):
+    if not all(are_of_any_rows(made)):
         return None
     matrices = [input_key(name, view) for name, view in region.inputs if view == "rows"]
     attended = []
@@ -60,6 +60,15 @@ def resizable(region: Region, dims: Mapping[str, Sizes], made: Schedule, isa: st
     found = ResizableSchedule(region, dict(dims), made, isa, tuple(matrices), tuple(attended))
     rows = made.shapes[0][0] if made.shapes else 0
     return found if found._has_rows(dims, rows) and all(shape[0] == rows for shape in made.shapes) else None
+
+
+def are_of_any_rows(made: Schedule) -> list[bool]:
+    """For each operator of a schedule, whether it does the same for any number of rows, or is attention, in lanes."""
+    rows = Counter(shape[0] for shape in made.shapes).most_common(1)[0][0]
+    return [
+        shape[0] == rows and ((isinstance(op, _OF_ANY_ROWS) and _uses_lanes(op)) or number in made.attentions)
+        for number, (op, shape) in enumerate(zip(made.ops, made.shapes, strict=True))
+    ]
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ void Conv::run_pixels(const PixelCall& call) const {
                     .slice_channels = plan->tiling.slice_channels,
                     .unit_channels = plan->tiling.unit_channels,
                     .taps = plan->taps,
+                    .offsets = plan->offsets,
                     .rotated_lanes = plan->rotated_lanes,
                     .bias = bias_.data(),
                     .activation = options_.activation,

@@ -7,8 +7,9 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Large dense weights come from memory, and hardware prefetching stops at the end of each page.
-inline constexpr int kDenseAhead = 4096 / sizeof(float);
+// Large dense weights come from memory, and hardware prefetching stops at the end of each page: so much is fetched ahead
+// at least, of the same columns of rows that come next.
+inline constexpr std::uint32_t kDenseAhead = 4096 / sizeof(float);
 // Columns whose weights, four each, fill a cache line.
 inline constexpr std::uint32_t kDenseColumns = 4;
 
@@ -33,9 +34,11 @@ template <int Rows, int Cols, int RowsPerCall, bool OneTap>
     }
   };
   std::uint32_t left = args.columns;
+  const std::size_t ahead =
+      std::size_t{(kDenseAhead + 4 * args.columns - 1) / (4 * args.columns)} * args.row_columns * 4;
 #pragma GCC unroll 1
   for (; left >= kDenseColumns; left -= kDenseColumns) {
-    __builtin_prefetch(value + kDenseAhead, 0, 2);
+    __builtin_prefetch(value + ahead, 0, 2);
 #pragma GCC unroll 4
     for (std::uint32_t column = 0; column < kDenseColumns; ++column) multiply(column);
     value += 4 * kDenseColumns;
@@ -52,7 +55,7 @@ void rows_dense(const RowsArgs& args) {
   using Sums = Tile<Rows, Cols>;
   float* acc = args.acc;
   for (std::uint32_t row = args.row_begin; row < args.row_end; row += RowsPerCall) {
-    const float* const value = args.values + static_cast<std::size_t>(row / 4) * args.columns * 4 + row % 4;
+    const float* const value = args.values + static_cast<std::size_t>(row / 4) * args.row_columns * 4 + row % 4;
     Sums sums[RowsPerCall];
 #pragma GCC unroll 4
     for (int r = 0; r < RowsPerCall; ++r) {
