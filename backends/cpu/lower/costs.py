@@ -256,6 +256,7 @@ def region_estimate(
     outputs: Sequence[str],
     rates: Rates,
     cached: int = CACHED_BYTES,
+    known: Mapping[str, Shape] | None = None,
 ) -> Estimate:
     """Seconds of a region's steps, and of its border.
 
@@ -265,8 +266,11 @@ def region_estimate(
         outputs: names of the results that are read outside.
         rates: of the machine.
         cached: bytes of dense weights up to which they do not come from memory in each run.
+        known: sizes of results, by name, where they need not be found.
     """
-    shapes = dict(inputs)
+    shapes = {**inputs, **(known or {})}
+    # Layers that follow each other do the same work.
+    found: dict[Work, tuple[float, float]] = {}
     kernels = onnxruntime = 0.0
     products = [step.spec.weights.size for step in steps if isinstance(step.spec, Matmul)]
     from_memory = 4 * sum(products) > cached
@@ -275,17 +279,13 @@ def region_estimate(
         operand = shapes[step.inputs[0]]
         # Constants are not among the inputs: they have the result's sizes, or less.
         others = [shapes[name] for name in step.inputs[1:2] if name in shapes]
-        shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
+        if step.output not in shapes:
+            shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
         work = step_work(step, operand, shapes[step.output], *others)
         if work is not None:
-            is_lookup = work.kind == _LOOKUP and _LOOKUP in rates.kernels.flops
-            own = work.seconds(rates.kernels, work.density)
-            own += work.steps * (_LOOKUP_SECONDS * work.positions if is_lookup else _STEP_SECONDS)
-            other = work.seconds(rates.onnxruntime, 1.0) * work.elsewhere
-            if from_memory and any(work.weights):
-                # Both wait for the same memory.
-                read = 1e9 * rates.kernels.bytes[MEMORY].at(sum(work.weights))
-                own, other = max(own, work.weights[0] / read), max(other, work.weights[1] / read)
+            if work not in found:
+                found[work] = _seconds(work, rates, from_memory)
+            own, other = found[work]
             kernels += own
             onnxruntime += 0.0 if step.is_extra else other
         if step.output in outputs:
@@ -294,6 +294,19 @@ def region_estimate(
         nbytes = sum(size * math.prod(shapes[name]) for name, size in crossing.items())
         kernels += 1e-9 * nbytes / rates.kernels.bytes[BORDER].at(nbytes)
     return Estimate(kernels, onnxruntime)
+
+
+def _seconds(work: Work, rates: Rates, from_memory: bool) -> tuple[float, float]:
+    """In the kernels and in onnxruntime; ``from_memory``: whether no cache holds the weights of the products."""
+    is_lookup = work.kind == _LOOKUP and _LOOKUP in rates.kernels.flops
+    own = work.seconds(rates.kernels, work.density)
+    own += work.steps * (_LOOKUP_SECONDS * work.positions if is_lookup else _STEP_SECONDS)
+    other = work.seconds(rates.onnxruntime, 1.0) * work.elsewhere
+    if from_memory and any(work.weights):
+        # Both wait for the same memory.
+        read = 1e9 * rates.kernels.bytes[MEMORY].at(sum(work.weights))
+        own, other = max(own, work.weights[0] / read), max(other, work.weights[1] / read)
+    return own, other
 
 
 def plan_estimate(steps: Estimate, regions: int, sessions: int, rates: Rates) -> Estimate:

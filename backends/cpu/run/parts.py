@@ -172,7 +172,9 @@ class Parts:
         process, onnxruntime reads them from there, in a fraction of the time.
         """
         regions = [
-            region_estimate(program.region.steps, own, program.region.outputs, rates, _LAST_LEVEL_BYTES)
+            region_estimate(
+                program.region.steps, own, program.region.outputs, rates, _LAST_LEVEL_BYTES, program.sizes_for(own)
+            )
             for program, own in zip(self.programs, shapes, strict=True)
             if isinstance(program, RegionProgram)
         ]

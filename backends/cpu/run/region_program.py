@@ -229,6 +229,15 @@ class RegionProgram:
         """What the names of sizes of values from outside stand for."""
         return {symbol: values[name].shape[axis] for symbol, (name, axis) in self._sized.items()}
 
+    def sizes_for(self, read: Mapping[str, Sizes]) -> Mapping[str, Sizes]:
+        """Sizes of what its steps make, by name, for values of these sizes; none where it looks up some of them."""
+        if self._look_ups:
+            return {}
+        sizes = tuple([read[name] if array is None else array.shape for name, array in self._whole.reads])
+        with self._lock:
+            known = self._whole.schedules.sizes_of_values(sizes)
+        return {step.output: known[step.output] for step in self.region.steps}
+
     def prepare(self, sizes: Sequence[Sizes]) -> Prepared:
         """Schedules for inputs of ``sizes``; those of the shapes that came last are kept."""
         return self._prepared(self._whole, tuple(sizes))

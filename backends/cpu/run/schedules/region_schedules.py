@@ -120,7 +120,7 @@ class RegionSchedules:
 
     def _made(self, sizes: Sequence[Sizes]) -> Prepared:
         region = self._region
-        dims = self._sizes_of_values(sizes)
+        dims = self.sizes_of_values(sizes)
         made: dict[tuple[int, Layout, int], Schedule] = {}
         slabs = []
         batch = self._batch(sizes, dims)
@@ -143,8 +143,8 @@ class RegionSchedules:
             slabs.append((slab, made[key]))
         return Prepared(outputs, tuple(slabs), tuple(self._scores(dims)), at_once)
 
-    def _sizes_of_values(self, sizes: Sequence[Sizes]) -> Mapping[str, Sizes]:
-        """Sizes of all values for inputs of ``sizes``."""
+    def sizes_of_values(self, sizes: Sequence[Sizes]) -> Mapping[str, Sizes]:
+        """Sizes of all values, by name, for inputs of ``sizes``; raises as :meth:`prepare`."""
         found = None if self._derived is None else self._derived.of(sizes)
         if found is None:
             found = sizes_of_values(self._region, sizes)
