@@ -390,8 +390,39 @@ def test_few_blocks_share_the_lists_of_a_product(pool: _kernels.ThreadPool, isa:
         assert rows > 48 or isa != "avx512" or op.times_packed == 1
 
 
-@pytest.mark.parametrize("algorithm", ["single", "dense"])
-def test_packings_of_many_shapes_take_a_bounded_number_of_bytes(pool: _kernels.ThreadPool, algorithm: str) -> None:
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("groups", "kernel", "layout"), [(1, 3, "planes"), (2, 3, "planes"), (1, 1, "images16")])
+def test_dense_weights_are_packed_once_for_tiles_of_any_size(
+    pool: _kernels.ThreadPool, isa: str, groups: int, kernel: int, layout: str
+) -> None:
+    """Slices of a tile are parts of the same rows; those of many channels are shorter for large tiles."""
+    rng = np.random.default_rng(12)
+    rows, channels, pads = 37 * groups, 900 if kernel == 1 else 150, (kernel // 2,) * 4
+    weights = random_array(rng, (rows, channels, kernel, kernel))
+    columns = channels * kernel**2
+    source = _kernels.SparseWeights.from_dense(rows, columns, weights)
+
+    def operator(source: _kernels.SparseWeights) -> _kernels.Conv:
+        return _kernels.Conv(
+            source, kernel=(kernel, kernel), pads=pads, groups=groups, layout=layout, algorithm="dense", isa=isa
+        )
+
+    op = operator(source)
+    sizes = [(n, 1, 1) for n in (17, 33, 64, 112)] if kernel == 1 else [(1, *size) for size in ((1, 3), (5, 30))]
+    inputs = [random_array(rng, (n, channels * groups, *size)) for n, *size in sizes]
+    for x in inputs:
+        assert_close(run(pool, op, x), conv(x, weights, pads=pads, groups=groups), columns)
+        assert op.release_source()
+    assert op.times_packed == 1
+    again = operator(op.source())
+    for x in inputs:
+        np.testing.assert_array_equal(run(pool, again, x), run(pool, op, x))
+    assert len({op.describe(x.shape, pool.threads)["tile"] for x in inputs}) > (
+        2 if kernel == 1 and isa == "avx512" else 0
+    )
+
+
+def test_packings_of_many_shapes_take_a_bounded_number_of_bytes(pool: _kernels.ThreadPool) -> None:
     rng = np.random.default_rng(12)
     weights = random_sparse(rng, (200, 200, 3, 3), 0.5)
     op = _kernels.Conv(
@@ -399,7 +430,7 @@ def test_packings_of_many_shapes_take_a_bounded_number_of_bytes(pool: _kernels.T
         kernel=(3, 3),
         pads=(1, 1, 1, 1),
         layout="planes",
-        algorithm=algorithm,
+        algorithm="single",
     )
     most = 64 * np.count_nonzero(weights)
     shapes = [(1, 200, h, w) for h in range(1, 6) for w in range(1, 40, 5)]

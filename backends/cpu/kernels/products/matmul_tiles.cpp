@@ -175,7 +175,7 @@ void Matmul::run_rows(const Tiles& tiles, std::int64_t first_row, const float* p
     args.starts = listed.starts.data();
     args.offsets = listed.offsets.data();
     args.values = listed.values.data();
-    args.columns =
+    args.columns = args.row_columns =
         static_cast<std::uint32_t>(std::min(tiles.slice_columns, weights_->columns() - slice * tiles.slice_columns));
     args.one_tap = true;
     args.bias = slice == 0 ? bias_.data() + first_row : nullptr;

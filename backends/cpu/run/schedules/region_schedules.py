@@ -212,9 +212,7 @@ class RegionSchedules:
                 return found
         made = schedule(self._region, dims, layout_of, self._operators.op, threads, self._isa)
         if has_sections:
-            self._sections = sections_of(
-                self._region, dims, made, layout_of, self._operators.op, threads, self._isa
-            )
+            self._sections = sections_of(self._region, dims, made, layout_of, self._operators.op, threads, self._isa)
         return made
 
     def _bytes_of_group(self, dims: Mapping[str, Sizes], batch: Batch) -> int:

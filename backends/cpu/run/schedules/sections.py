@@ -181,9 +181,10 @@ def _largest_run(made: Schedule, steps: int) -> tuple[int, int]:
         if not of_any_rows or not own or len(run) <= calls:
             continue
         calls = len(run)
-        behind = [step for step in made.steps[run[-1] + 1 :] if step is not None]
-        before = [step for step in made.steps[: run[0]] if step is not None]
-        best = (own[0] if before else 0, behind[0] if behind else steps)
+        # What moves values behind the last of them moves them for the steps that come next.
+        is_last = all(step is None for step in made.steps[run[-1] + 1 :])
+        is_first = all(step is None for step in made.steps[: run[0]])
+        best = (0 if is_first else own[0], steps if is_last else own[-1] + 1)
     return best
 
 
