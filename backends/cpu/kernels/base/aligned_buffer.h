@@ -27,8 +27,8 @@ class AlignedBuffer {
   // A tile reads a few cache lines of each channel, and channels of large images are pages apart. With small pages,
   // nearly every read would miss the TLB.
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
-  // A large page is provided in the time of thirty small ones (measured in a virtual machine: 35 us and 1.3 us), which is
-  // most of what the first request of a new size takes longer than others.
+  // A large page is provided in the time of thirty small ones (measured in a virtual machine: 35 us and 1.3 us), which
+  // is most of what the first request of a new size takes longer than others.
   static constexpr std::size_t kHugeFrom = kHugePage / 4;
   static constexpr std::size_t kMappedFrom = std::size_t{128} << 10;
 

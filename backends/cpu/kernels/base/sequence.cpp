@@ -203,6 +203,11 @@ void Sequence::check_other(const Place& place, std::int64_t size, Layout layout)
 
 void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds,
                    std::span<const KeyValueCache> caches) const {
+  pool.in_turn([&](Turns::Turn* turn) { run_steps(pool, workspace, arrays, seconds, caches, turn); });
+}
+
+void Sequence::run_steps(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays,
+                         std::span<double> seconds, std::span<const KeyValueCache> caches, Turns::Turn* turn) const {
   if (caches.size() != cache_count_) {
     throw std::invalid_argument("sequence: " + std::to_string(cache_count_) + " steps take a cache, and there are " +
                                 std::to_string(caches.size()));
@@ -224,6 +229,7 @@ void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* cons
   auto cache = caches.begin();
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const SequenceStep& step = steps_[i];
+    if (turn != nullptr) turn->pass_if_long();
     if (seconds.empty() && together_[i] > 1) {
       std::array<SharedRun, kMostSharedRuns> runs;
       for (std::size_t k = 0; k < together_[i]; ++k) {
@@ -247,8 +253,11 @@ void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* cons
 
 void Sequence::run_each(ThreadPool& pool, Workspace& workspace, std::span<const std::vector<float*>> arrays) const {
   static ThreadPool alone(1);
-  pool.parallel_for(static_cast<std::int64_t>(arrays.size()),
-                    [&](std::int64_t i) { run(alone, workspace, arrays[static_cast<std::size_t>(i)], {}); });
+  pool.in_turn([&](Turns::Turn*) {
+    pool.parallel_for(static_cast<std::int64_t>(arrays.size()), [&](std::int64_t i) {
+      run_steps(alone, workspace, arrays[static_cast<std::size_t>(i)], {}, {}, nullptr);
+    });
+  });
 }
 
 }  // namespace sift::cpu

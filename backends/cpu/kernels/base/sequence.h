@@ -10,6 +10,7 @@
 #include "base/aligned_buffer.h"
 #include "base/fork_safe_mutex.h"
 #include "base/op.h"
+#include "base/turns.h"
 
 namespace sift::cpu {
 
@@ -98,6 +99,8 @@ class Sequence {
   void run_each(ThreadPool& pool, Workspace& workspace, std::span<const std::vector<float*>> arrays) const;
 
  private:
+  void run_steps(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds,
+                 std::span<const KeyValueCache> caches, Turns::Turn* turn) const;
   void check(const Place& place, std::int64_t size, Layout layout);
   void check_other(const Place& place, std::int64_t size, Layout layout);
   void find_shared();

@@ -31,6 +31,9 @@ void pause() {
 // Loops that may run at once, each with its own caller; further ones do without workers.
 constexpr std::size_t kLoops = 8;
 
+// Of several threads each. Where there are many processors, short requests use about half of as many threads.
+int requests_at_once(int threads) { return std::max(allowed_processors() - threads / 2, 1); }
+
 // Own cache lines: each thread counts up its own range, and only thieves touch another's.
 struct alignas(64) Range {
   std::atomic<std::int64_t> next{0};
@@ -72,6 +75,7 @@ struct ThreadPool::State {
   const std::uint64_t depth = fork_depth();  // of the process that the workers belong to
   const bool spreads;                        // there is a processor for each thread
   std::array<Loop, kLoops> loops;
+  Turns turns;
 
   alignas(64) std::atomic<std::uint32_t> generation{0};  // counts loops; workers wait for it to change
   std::atomic<std::uint32_t> latest{0};                  // the loop that opened last
@@ -183,7 +187,8 @@ void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32
   }
 }
 
-ThreadPool::State::State(int threads) : spreads(threads <= allowed_processors() && current_processor() >= 0) {
+ThreadPool::State::State(int threads)
+    : spreads(threads <= allowed_processors() && current_processor() >= 0), turns(requests_at_once(threads)) {
   const auto count = static_cast<std::size_t>(threads);
   for (Loop& loop : loops) loop.ranges = std::vector<Range>(count);
   workers.reserve(count - 1);
@@ -217,6 +222,8 @@ ThreadPool::~ThreadPool() {
 }
 
 int ThreadPool::threads() const { return static_cast<int>(state_.load(std::memory_order_acquire)->workers.size()) + 1; }
+
+Turns& ThreadPool::turns() { return started()->turns; }
 
 // The state of this process.
 ThreadPool::State* ThreadPool::started() {

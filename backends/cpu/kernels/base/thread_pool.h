@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/fork_safe_mutex.h"
+#include "base/turns.h"
 
 namespace sift::cpu {
 
@@ -17,6 +18,14 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const;
+
+  // Calls request(turn) when the requests before it are done: as many run at once as the processors have threads for.
+  // Of a pool of one thread, whose callers each bring their own, all run, and the turn is null.
+  template <typename Request>
+  void in_turn(const Request& request) {
+    if (threads() == 1) return request(nullptr);
+    turns().run([&](Turns::Turn& turn) { request(&turn); });
+  }
 
   // Calls body(i) once for each i in [0, count), and returns when all calls have returned. If the work is even,
   // neighbouring indices run on the same thread. Several threads may call it at once: workers go from one loop to the
@@ -34,6 +43,7 @@ class ThreadPool {
   struct Loop;
   struct State;
   State* started();
+  Turns& turns();
 
   std::atomic<State*> state_;
   ForkSafeMutex starting_;

@@ -132,13 +132,12 @@ std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int thread
     return packing;
   };
   static std::atomic<std::uint64_t> made{0};
-  return std::make_shared<const Plan>(
-      Plan{++made, shape, threads, grid == nullptr ? std::nullopt : std::optional(*grid), problem, tiling, panel,
-           panel.tap_bytes(),
-           tiling.form == WeightForm::dense ? column_offsets(problem.tiling.geometry, panel, tiling.slice_channels)
-                                            : std::vector<std::uint16_t>{},
-           lanes_of_rotations(problem.tiling.geometry, tiling.tile),
-           alike != planned_.end() ? (*alike)->packing : pack()});
+  return std::make_shared<const Plan>(Plan{
+      ++made, shape, threads, grid == nullptr ? std::nullopt : std::optional(*grid), problem, tiling, panel,
+      panel.tap_bytes(),
+      tiling.form == WeightForm::dense ? column_offsets(problem.tiling.geometry, panel, tiling.slice_channels)
+                                       : std::vector<std::uint16_t>{},
+      lanes_of_rotations(problem.tiling.geometry, tiling.tile), alike != planned_.end() ? (*alike)->packing : pack()});
 }
 
 std::shared_ptr<const SparseWeights> Conv::locked_source() const {

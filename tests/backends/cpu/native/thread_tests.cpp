@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <thread>
@@ -60,6 +61,48 @@ void test_concurrent_loops() {
   check(wrong == 0, "loops of several callers at once");
 }
 
+// Some give up their turn, some throw, and the pool goes while servers are idle.
+void test_turns() {
+  for (const int most : {1, 2}) {
+    std::atomic<int> at_once{0};
+    std::atomic<int> most_at_once{0};
+    std::atomic<int> wrong{0};
+    Turns turns(most);
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < 6; ++caller) {
+      callers.emplace_back([&, caller] {
+        for (int repeat = 0; repeat < 40; ++repeat) {
+          int ran = 0;
+          bool thrown = false;
+          try {
+            turns.run([&](Turns::Turn&) {
+              most_at_once = std::max(most_at_once.load(), ++at_once);
+              ++ran;
+              --at_once;
+              if (repeat % 7 == caller) throw std::runtime_error("one of seven");
+            });
+          } catch (const std::runtime_error&) {
+            thrown = true;
+          }
+          wrong += ran != 1 || thrown != (repeat % 7 == caller);
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    check(wrong == 0, "each request runs once, and errors reach their callers");
+    check(most_at_once <= most, "no more requests than there are turns");
+  }
+  Turns turns(1);
+  std::atomic<bool> is_beside{false};
+  std::thread other;
+  turns.run([&](Turns::Turn& turn) {
+    other = std::thread([&] { turns.run([&](Turns::Turn&) { is_beside = true; }); });
+    while (!is_beside) turn.pass_if_long();
+  });
+  other.join();
+  check(is_beside, "a long request lets others begin");
+}
+
 }  // namespace
 
 // Several sessions may share a pool and a plan.
@@ -98,6 +141,7 @@ void test_concurrent_runs(const KernelTable& kernels) {
 void test_threads() {
   test_pool();
   test_concurrent_loops();
+  test_turns();
 }
 
 }  // namespace sift::cpu

@@ -86,10 +86,10 @@ struct RowsArgs {
   const std::uint16_t* offsets;       // bytes into the panel; dense: one per column of the slice
   // One per offset; csr_pairs: two in what both have; dense: those of the slice, in [rows / 4][row_columns][4].
   const float* values;
-  std::uint32_t columns;      // dense: columns of the slice
-  std::uint32_t row_columns;  // dense: of all slices
-  bool one_tap;                       // a column's operands follow those of the column before
-  std::uint32_t lists_per_row;        // csr_by_tap
+  std::uint32_t columns;        // dense: columns of the slice
+  std::uint32_t row_columns;    // dense: of all slices
+  bool one_tap;                 // a column's operands follow those of the column before
+  std::uint32_t lists_per_row;  // csr_by_tap
   const std::int32_t*
       rotated_lanes;           // csr_by_tap: [lists_per_row][16], the lane of the operand that each lane multiplies
   const std::uint16_t* order;  // sell: [rows], the row at each position

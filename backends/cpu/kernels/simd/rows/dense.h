@@ -7,8 +7,8 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Large dense weights come from memory, and hardware prefetching stops at the end of each page: so much is fetched ahead
-// at least, of the same columns of rows that come next.
+// Large dense weights come from memory, and hardware prefetching stops at the end of each page: so much is fetched
+// ahead at least, of the same columns of rows that come next.
 inline constexpr std::uint32_t kDenseAhead = 4096 / sizeof(float);
 // Columns whose weights, four each, fill a cache line.
 inline constexpr std::uint32_t kDenseColumns = 4;
