@@ -98,43 +98,58 @@ WindowReader::WindowReader(const ConvGeometry& geometry, const Shape& in, const 
   }
 }
 
-void WindowReader::read(const Int8Kernels& kernels, const std::uint8_t* in, std::uint8_t fill, std::int64_t block,
-                        std::uint8_t* out) const {
+void WindowReader::find(std::int64_t block, Lanes& lanes) const {
   constexpr std::int32_t kOutside = std::numeric_limits<std::int32_t>::min() / 2;
-  std::int32_t positions[kQuadBlock];
-  std::int32_t ys[kQuadBlock];
-  std::int32_t xs[kQuadBlock];
   Walk walk(out_, block * kQuadBlock);
   if (walk.x + kQuadBlock <= out_.w && walk.image < out_.n) {
     const std::int64_t y = walk.y * geometry_.stride_h - geometry_.pad_top;
     const std::int64_t x = walk.x * geometry_.stride_w - geometry_.pad_left;
     const std::int64_t position = (walk.image * in_.h + y) * in_.w + x;
     for (std::int64_t lane = 0; lane < kQuadBlock; ++lane) {
-      ys[lane] = static_cast<std::int32_t>(y);
-      xs[lane] = static_cast<std::int32_t>(x + lane * geometry_.stride_w);
-      positions[lane] = static_cast<std::int32_t>(position + lane * geometry_.stride_w);
+      lanes.ys[lane] = static_cast<std::int32_t>(y);
+      lanes.xs[lane] = static_cast<std::int32_t>(x + lane * geometry_.stride_w);
+      lanes.positions[lane] = static_cast<std::int32_t>(position + lane * geometry_.stride_w);
     }
-  } else {
-    for (std::int64_t lane = 0; lane < kQuadBlock; ++lane, walk.step()) {
-      const std::int64_t y = walk.y * geometry_.stride_h - geometry_.pad_top;
-      const std::int64_t x = walk.x * geometry_.stride_w - geometry_.pad_left;
-      const bool exists = walk.image < out_.n;
-      ys[lane] = exists ? static_cast<std::int32_t>(y) : kOutside;
-      xs[lane] = exists ? static_cast<std::int32_t>(x) : kOutside;
-      positions[lane] = exists ? static_cast<std::int32_t>((walk.image * in_.h + y) * in_.w + x) : 0;
-    }
+    return;
   }
-  kernels.gather_taps({.in = in,
-                       .quads = quad_count(in_),
-                       .positions = positions,
-                       .ys = ys,
-                       .xs = xs,
-                       .height = static_cast<std::int32_t>(in_.h),
-                       .width = static_cast<std::int32_t>(in_.w),
-                       .tap_ys = tap_ys_,
-                       .tap_xs = tap_xs_,
-                       .fill = fill,
-                       .out = out});
+  for (std::int64_t lane = 0; lane < kQuadBlock; ++lane, walk.step()) {
+    const std::int64_t y = walk.y * geometry_.stride_h - geometry_.pad_top;
+    const std::int64_t x = walk.x * geometry_.stride_w - geometry_.pad_left;
+    const bool exists = walk.image < out_.n;
+    lanes.ys[lane] = exists ? static_cast<std::int32_t>(y) : kOutside;
+    lanes.xs[lane] = exists ? static_cast<std::int32_t>(x) : kOutside;
+    lanes.positions[lane] = exists ? static_cast<std::int32_t>((walk.image * in_.h + y) * in_.w + x) : 0;
+  }
+}
+
+GatherTapsArgs WindowReader::taps_of(const Lanes& lanes, const std::uint8_t* in, std::uint8_t fill,
+                                     std::uint8_t* out) const {
+  return {.in = in,
+          .quads = quad_count(in_),
+          .positions = lanes.positions,
+          .ys = lanes.ys,
+          .xs = lanes.xs,
+          .height = static_cast<std::int32_t>(in_.h),
+          .width = static_cast<std::int32_t>(in_.w),
+          .tap_ys = tap_ys_,
+          .tap_xs = tap_xs_,
+          .fill = fill,
+          .out = out};
+}
+
+void WindowReader::read(const Int8Kernels& kernels, const std::uint8_t* in, std::uint8_t fill, std::int64_t block,
+                        std::uint8_t* out) const {
+  Lanes lanes;
+  find(block, lanes);
+  kernels.gather_taps(taps_of(lanes, in, fill, out));
+}
+
+void WindowReader::read_maxima(const Int8Kernels& kernels, const std::uint8_t* in, std::int64_t block,
+                               std::uint8_t* taps, std::uint8_t* out) const {
+  Lanes lanes;
+  find(block, lanes);
+  // Outside of an image there is the least byte, which padding never exceeds.
+  kernels.max_taps(taps_of(lanes, in, 0, taps), out);
 }
 
 }  // namespace sift::cpu

@@ -46,8 +46,20 @@ class WindowReader {
   // [taps][quads][16][4] of one block, aligned to 64 bytes.
   void read(const Int8Kernels& kernels, const std::uint8_t* in, std::uint8_t fill, std::int64_t block,
             std::uint8_t* out) const;
+  // The maxima of the taps, [quads][16][4]; `taps` is scratch memory for what `read` gives.
+  void read_maxima(const Int8Kernels& kernels, const std::uint8_t* in, std::int64_t block, std::uint8_t* taps,
+                   std::uint8_t* out) const;
 
  private:
+  // What the taps of a block's lanes read from.
+  struct Lanes {
+    std::int32_t positions[kQuadBlock];
+    std::int32_t ys[kQuadBlock];
+    std::int32_t xs[kQuadBlock];
+  };
+  void find(std::int64_t block, Lanes& lanes) const;
+  GatherTapsArgs taps_of(const Lanes& lanes, const std::uint8_t* in, std::uint8_t fill, std::uint8_t* out) const;
+
   ConvGeometry geometry_;
   Shape in_;
   Shape out_;

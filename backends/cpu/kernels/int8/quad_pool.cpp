@@ -43,9 +43,7 @@ void QuadMaxPool::run(ThreadPool& pool, const Shape& shape, const float* in, con
   const std::int64_t bytes = block_bytes(shape);
   pool.parallel_for(block_count(out_shape), [&](std::int64_t block) {
     std::uint8_t* const taps = thread_bytes(reader.taps() * bytes);
-    // The least byte, which padding never exceeds.
-    reader.read(kernels_, from, 0, block, taps);
-    kernels_.max_taps(taps, reader.taps(), quad_count(shape), to + block * bytes);
+    reader.read_maxima(kernels_, from, block, taps, to + block * bytes);
   });
 }
 

@@ -2,8 +2,8 @@
 
 Where all tensors are matrices of as many rows, in lanes, nothing about a schedule depends on the number but the sizes
 and places, which are proportional to blocks of sixteen rows, and attention, which knows the lengths of sequences. Moves
-of values are none, if they are none for one number: axes of one position aside, a view lies in the order of memory
-for any sizes or for none. So the first request of a new length is not planned step by step.
+of values are none, if they are none for one number: axes of one position aside, a view of all positions lies in the
+order of memory for any sizes or for none. So the first request of a new length is not planned step by step.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ def resizable(region: Region, dims: Mapping[str, Sizes], made: Schedule, isa: st
     if not all(are_of_any_rows(made)):
         return None
     matrices = [input_key(name, view) for name, view in region.inputs if view == "rows"]
+    masks = frozenset(input_key(name, view) for name, view in region.inputs if view == "array")
     attended = []
     for step in region.steps:
         if isinstance(step.spec, Attention):
             attended.append(step)
         elif not isinstance(step.spec, Moving):
             matrices.append(step.output)
-    found = ResizableSchedule(region, dict(dims), made, isa, tuple(matrices), tuple(attended))
+    found = ResizableSchedule(region, dict(dims), made, isa, tuple(matrices), masks, tuple(attended))
     rows = made.shapes[0][0] if made.shapes else 0
     return found if found._has_rows(dims, rows) and all(shape[0] == rows for shape in made.shapes) else None
 
@@ -80,12 +81,15 @@ class ResizableSchedule:
     _made: Schedule
     _isa: str
     _matrices: tuple[str, ...]
+    _masks: frozenset[str]
     _attended: tuple[Step, ...]
 
     def resized(self, dims: Mapping[str, Sizes]) -> Schedule | None:
         """The schedule for values of ``dims``, of all rows in lanes; None where it might be another one."""
         rows = math.prod(dims[self._matrices[0]][:-1])
         if not _are_alike(self._dims, dims) or not self._has_channels(dims) or not self._has_rows(dims, rows):
+            return None
+        if not self._are_whole(dims, rows):
             return None
         replaced = []
         for call, (index, channels) in self._made.attentions.items():
@@ -102,6 +106,12 @@ class ResizableSchedule:
     def _has_channels(self, dims: Mapping[str, Sizes]) -> bool:
         """Whether matrices have the channels that they had: the tokens of another axis may be channels, too."""
         return all(dims[name][-1] == self._dims[name][-1] for name in self._matrices)
+
+    def _are_whole(self, dims: Mapping[str, Sizes], rows: int) -> bool:
+        """Whether all values are as much larger as there are more rows: a slice that took all may leave some out."""
+        before = math.prod(self._dims[self._matrices[0]][:-1])
+        pairs = {(sizes, dims[name]) for name, sizes in self._dims.items() if name not in self._masks}
+        return all(math.prod(other) * before == math.prod(own) * rows for own, other in pairs)
 
     def _has_rows(self, dims: Mapping[str, Sizes], rows: int) -> bool:
         """Whether that is the number of rows of all tensors."""

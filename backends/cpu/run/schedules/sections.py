@@ -73,13 +73,8 @@ class Sections:
                     return None
                 made.append(found)
                 continue
-            first = section.first
-            made.append(
-                schedule(
-                    section.region, own, layout_of, lambda step, layout, first=first: self._op_of(first + step, layout),
-                    self._threads, self._isa,
-                )
-            )  # fmt: skip
+            op_of = _behind(self._op_of, section.first)
+            made.append(schedule(section.region, own, layout_of, op_of, self._threads, self._isa))
         return made[0] if len(made) == 1 else self._chained(made, dims)
 
     def _chained(self, made: Sequence[Schedule], dims: Mapping[str, Sizes]) -> Schedule:
@@ -157,9 +152,7 @@ def sections_of(
             own_dims = _dims_of(own, dims)
             planned = made
             if len(bounds) > 1:
-                planned = schedule(
-                    own, own_dims, layout_of, lambda step, layout: op_of(first + step, layout), threads, isa
-                )
+                planned = schedule(own, own_dims, layout_of, _behind(op_of, first), threads, isa)
             found = resizable(own, own_dims, planned, isa)
             if found is None or len(planned.ops) < _LEAST_SHARE * len(made.ops):
                 return None
@@ -168,6 +161,11 @@ def sections_of(
     again = cut.schedule(dims, layout_of)
     # Results have the same bits in the first run of a length and in others.
     return cut if again is not None and _kernels_of(region, again) == _kernels_of(region, made) else None
+
+
+def _behind(op_of: OpOf, first: int) -> OpOf:
+    """The operators of a section, by their index in it; it begins with step ``first``."""
+    return lambda step, layout: op_of(first + step, layout)
 
 
 def _largest_run(made: Schedule, steps: int) -> tuple[int, int]:

@@ -241,6 +241,7 @@ def test_a_stored_plan_has_them(tmp_path: Path) -> None:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(parts=[(1, None, 1), (0, 1, 1)], lengths=[1, 2], batch=1, axis=1)
+@example(parts=[(-2, None, 1), (0, None, 1)], lengths=[2, 3], batch=2, axis=1)
 @given(
     parts=st.lists(
         st.tuples(st.integers(-3, 3), st.none() | st.integers(-3, 4), st.integers(1, 3)), min_size=2, max_size=4

@@ -180,13 +180,75 @@ inline void gather_taps(const GatherTapsArgs& args) {
 }
 #endif
 
-inline void max_taps(const std::uint8_t* taps, std::int64_t count, std::int64_t quads, std::uint8_t* out) {
+#if defined(__AVX512BW__)
+// Of lanes that are positions of one row, every one (Step 1) or every second: the taps of a row find theirs in three
+// blocks that follow each other. No tap is copied.
+template <int Step>
+void max_rows(const GatherTapsArgs args, std::uint8_t* out) {  // NOLINT
+  constexpr std::int32_t kMostTaps = 16;
+  constexpr std::int32_t kLast = 2 * kQuadBlock + kQuadBlock - 1;
+  const std::ptrdiff_t block_bytes = args.quads * kBlockBytes;
+  const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  TapMasks masks(args);
+  const std::int32_t first_x = args.xs[0];
+  bool is_first = true;
+  for (std::size_t tap = 0; tap < args.tap_ys.size();) {
+    const std::int32_t y = args.tap_ys[tap];
+    const std::int32_t position = args.positions[0] + y * args.width;
+    const std::int32_t begin = position >> 4;
+    __m512i places[kMostTaps];
+    __mmask16 near[kMostTaps];  // in the first two blocks
+    __mmask16 far[kMostTaps];
+    int count = 0;
+    for (; tap < args.tap_ys.size() && args.tap_ys[tap] == y; ++tap) {
+      const std::int32_t x = args.tap_xs[tap];
+      const __mmask16 inside = masks.inside(y, x);
+      if (inside == 0) continue;
+      places[count] = _mm512_add_epi32(_mm512_slli_epi32(lanes, Step - 1), _mm512_set1_epi32((position & 15) + x));
+      const __mmask16 is_near = _mm512_cmplt_epi32_mask(places[count], _mm512_set1_epi32(2 * kQuadBlock));
+      near[count] = inside & is_near;
+      far[count++] = inside & ~is_near;
+    }
+    if (count == 0) continue;
+    // Blocks without a position of the row are not read: they may not be there.
+    const std::int32_t low = (position + (first_x < 0 ? -first_x : 0)) >> 4;
+    const std::int32_t end = position + args.width - first_x - 1;
+    const std::int32_t high = (end < position + kLast ? end : position + kLast) >> 4;
+    const auto block_at = [&](std::int32_t number) {
+      return args.in + (number < low ? low : number > high ? high : number) * block_bytes;
+    };
+    const std::uint8_t* const blocks[] = {block_at(begin), block_at(begin + 1), block_at(begin + 2)};
+    for (std::ptrdiff_t at = 0; at < block_bytes; at += kBlockBytes) {
+      const __m512i first = _mm512_load_si512(blocks[0] + at);
+      const __m512i second = _mm512_load_si512(blocks[1] + at);
+      const __m512i third = _mm512_load_si512(blocks[2] + at);
+      __m512i most = is_first ? _mm512_setzero_si512() : _mm512_load_si512(out + at);
+      for (int i = 0; i < count; ++i) {
+        const __m512i found = _mm512_maskz_permutex2var_epi32(near[i], first, places[i], second);
+        most = _mm512_max_epu8(most, _mm512_mask_permutexvar_epi32(found, far[i], places[i], third));
+      }
+      _mm512_store_si512(out + at, most);
+    }
+    is_first = false;
+  }
+  if (is_first) __builtin_memset(out, 0, static_cast<std::size_t>(block_bytes));
+}
+#endif
+
+inline void max_taps(const GatherTapsArgs& args, std::uint8_t* out) {
+#if defined(__AVX512BW__)
+  // Of every second position, taps that are further from each other reach a fourth block.
+  if (is_row<1>(args)) return max_rows<1>(args, out);
+  if (is_row<2>(args) && args.tap_xs.back() <= 2) return max_rows<2>(args, out);
+#endif
+  gather_taps(args);
   typedef std::uint8_t Bytes __attribute__((vector_size(kWordBytes), may_alias));
-  const std::int64_t bytes = quads * kBlockBytes;
+  const std::int64_t bytes = args.quads * kBlockBytes;
+  const std::uint8_t* const taps = args.out;
   for (std::int64_t at = 0; at < bytes; at += kWordBytes) {
     Bytes most = *reinterpret_cast<const Bytes*>(taps + at);
-    for (std::int64_t tap = 1; tap < count; ++tap) {
-      const Bytes value = *reinterpret_cast<const Bytes*>(taps + tap * bytes + at);
+    for (std::size_t tap = 1; tap < args.tap_ys.size(); ++tap) {
+      const Bytes value = *reinterpret_cast<const Bytes*>(taps + static_cast<std::int64_t>(tap) * bytes + at);
       most = value > most ? value : most;
     }
     *reinterpret_cast<Bytes*>(out + at) = most;

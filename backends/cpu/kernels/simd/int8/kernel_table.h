@@ -141,8 +141,9 @@ struct Int8Kernels {
   void (*gather_taps)(const GatherTapsArgs&);
   // [taps][16][4] of one to three channels to quads that taps share, see share.h.
   void (*share_taps)(const std::uint8_t* taps, std::int64_t count, std::int64_t channels, std::uint8_t* out);
-  // [taps][quads][16][4] to the maxima of each byte.
-  void (*max_taps)(const std::uint8_t* taps, std::int64_t count, std::int64_t quads, std::uint8_t* out);
+  // The maxima of what `gather_taps` gives, [quads][16][4]; outside of the image is the least byte, 0. `args.out` is
+  // scratch memory for the taps.
+  void (*max_taps)(const GatherTapsArgs& args, std::uint8_t* out);
   void (*sum_positions)(const SumPositionsArgs&);
   void (*quantize)(const QuantizeArgs&);
   void (*dequantize_bytes)(const std::uint8_t* in, const PlainBlock& block, float scale, std::int32_t zero_point,

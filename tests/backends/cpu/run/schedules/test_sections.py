@@ -129,5 +129,5 @@ def test_parts_have_a_place_for_each_of_their_arrays() -> None:
         with pytest.raises(ValueError, match="a place for each array of a part"):
             _kernels.Sequence.chained([part(places)], 0, [8, 8])
     for places in ([(0, 0), (2, 0)], [(-2, 0), (1, 0)], [(0, 1), (1, 0)], [(0, 0), (-1, 9)]):
-        with pytest.raises(ValueError, match="no such array|does not fit|no input or no output"):
+        with pytest.raises(ValueError, match=r"no such array|does not fit|no input or no output"):
             _kernels.Sequence.chained([part(places)], 8, [8, 8])
