@@ -15,10 +15,11 @@ import onnx
 from generated_volumes import factorized_video, segmented_volume, video
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["GENERATED", "Graph", "Shape", "detector", "encoder", "generate"]
+__all__ = ["GENERATED", "Graph", "Shape", "classifier", "detector", "encoder", "generate"]
 
 Shape = tuple[int, ...]
 _OPSET = 20
+_ENCODED = 8  # channels of what an encoder makes
 
 
 @dataclass
@@ -157,7 +158,7 @@ def _encoder(g: Graph, width: int, tokens: int, layers: int) -> tuple[str, Shape
         mixed = g.op("Reshape", g.op("Transpose", g.op("MatMul", scores, v), perm=[0, 2, 1, 3]), joined)
         x = g.norm(g.op("Add", x, g.dense(mixed, width, width)), width)
         x = g.norm(g.op("Add", x, g.dense(g.dense(x, width, 4 * width, "Gelu"), 4 * width, width)), width)
-    return g.dense(x, width, 8), (tokens, width)
+    return g.dense(x, width, _ENCODED), (tokens, width)
 
 
 def _gated(g: Graph, width: int, tokens: int, layers: int) -> tuple[str, Shape]:
@@ -171,7 +172,7 @@ def _gated(g: Graph, width: int, tokens: int, layers: int) -> tuple[str, Shape]:
         turned = g.op("Transpose", g.norm(names[1], width), perm=[0, 2, 1])
         gate = g.op("Transpose", g.dense(turned, tokens, tokens), perm=[0, 2, 1])
         x = g.op("Add", x, g.dense(g.op("Mul", names[0], gate), width, width))
-    return g.dense(x, width, 8), (tokens, width)
+    return g.dense(x, width, _ENCODED), (tokens, width)
 
 
 def _perceptron(g: Graph, width: int, layers: int) -> tuple[str, Shape]:
@@ -294,6 +295,49 @@ def encoder(width: int, layers: int, sparsity: float) -> onnx.ModelProto:
     model, _ = _model(_encoder, {"width": width, "tokens": 128, "layers": layers}, sparsity)
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "tokens"
     return model
+
+
+def classifier(width: int, layers: int, sparsity: float) -> onnx.ModelProto:
+    """Classes of a text, from ``ids`` to ``classes``: words and places before :func:`encoder`, and its first token."""
+    rng = np.random.default_rng(2)
+
+    def constant(name: str, values: Any) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.asarray(values), name)
+
+    before = helper.make_graph(
+        [
+            helper.make_node("Shape", ["ids"], ["sizes"]),
+            helper.make_node("Gather", ["sizes", "one"], ["count"]),
+            helper.make_node("Range", ["zero", "count", "one"], ["places"]),
+            helper.make_node("Gather", ["words", "ids"], ["word"], name="word"),
+            helper.make_node("Gather", ["positions", "places"], ["position"], name="position"),
+            helper.make_node("Add", ["word", "position"], ["x"], name="embedded"),
+        ],
+        "before",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "tokens"])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "tokens", width])],
+        [
+            constant("words", rng.standard_normal((5000, width)).astype(np.float32)),
+            constant("positions", rng.standard_normal((512, width)).astype(np.float32)),
+            constant("zero", np.int64(0)),
+            constant("one", np.int64(1)),
+        ],
+    )
+    behind = helper.make_graph(
+        [
+            helper.make_node("Gather", ["y", "first"], ["token"], axis=1, name="token"),
+            helper.make_node("Tanh", ["token"], ["squashed"]),
+            helper.make_node("MatMul", ["squashed", "head"], ["classes"], name="classes"),
+        ],
+        "behind",
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "tokens", _ENCODED])],
+        [helper.make_tensor_value_info("classes", TensorProto.FLOAT, ["batch", 3])],
+        [constant("first", np.int64(0)), constant("head", rng.standard_normal((_ENCODED, 3)).astype(np.float32))],
+    )
+    body = encoder(width, layers, sparsity)
+    joined = onnx.compose.merge_graphs(before, body.graph, [("x", "x")])
+    graph = onnx.compose.merge_graphs(joined, behind, [("y", "y")])
+    return helper.make_model(graph, opset_imports=body.opset_import, ir_version=body.ir_version)
 
 
 def detector(side: int, sparsity: float) -> onnx.ModelProto:

@@ -2,12 +2,13 @@
 
     python benchmarks/serving/lengths.py [--threads 2] [--sparsity 0.9] [--rounds 10] [--lists] [--deterministic]
 
-An encoder of 6 layers, twelve lengths from 16 to 128; a 3x3 layer of 202 channels, eight image sizes. One session of
-each kind takes all lengths in turn; "alone" are sessions of one length each. Rounds alternate, and the least time of
-each length counts. "First run" is the first run of a length over its best in turn, the least of some new sessions,
-without the first length, whose run packs. With --lists, no code is generated (SIFT_JIT=0). Sessions have the options
-that they have by default, or with --deterministic nothing is timed against onnxruntime in a first run. Rows take the
-place of those of the same case, threads, weights and clock in the file of results.
+An encoder of 6 layers, by itself and with words in front and classes behind, twelve lengths from 16 to 128; a 3x3 layer
+of 202 channels, eight image sizes. One session of each kind takes all lengths in turn; "alone" are sessions of one
+length each. Rounds alternate, and the least time of each length counts. "First run" is the first run of a length over
+its best in turn, the least of some new sessions, without the first length, whose run packs. With --lists, no code is
+generated (SIFT_JIT=0). Sessions have the options that they have by default, or with --deterministic nothing is timed
+against onnxruntime in a first run. Rows take the place of those of the same case, threads, weights and clock in the
+file of results.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pages
-from generated import encoder
+from generated import classifier, encoder
 from onnx import TensorProto, helper, numpy_helper
 
 LENGTHS = (16, 24, 32, 48, 56, 64, 72, 80, 96, 104, 112, 128)
@@ -53,9 +54,11 @@ def cases(sparsity: float) -> dict[str, tuple[onnx.ModelProto, list[Feeds]]]:
     """Models, and a request of each length."""
     rng = np.random.default_rng(1)
     tokens = [{"x": rng.standard_normal((1, n, 512)).astype(np.float32)} for n in LENGTHS]
+    texts = [{"ids": rng.integers(0, 5000, (1, n))} for n in LENGTHS]
     images = [{"x": rng.standard_normal((1, 202, n, n)).astype(np.float32)} for n in SIZES]
     return {
         "encoder of 6 layers, width 512, 16 to 128 tokens": (encoder(512, 6, sparsity), tokens),
+        "classes of texts by the same encoder": (classifier(512, 6, sparsity), texts),
         "3x3, 202 channels, 14 to 56 pixels": (layer(202, sparsity), images),
     }
 

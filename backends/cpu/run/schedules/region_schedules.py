@@ -29,6 +29,8 @@ __all__ = ["Operators", "Prepared", "RegionSchedules"]
 _KEPT = 32
 # Of the time of all threads, if images run at once.
 _MOST_IDLE = 0.2
+# Schedules that could not be cut into sections, from which on it is not tried again: each try takes as long as a plan.
+_MOST_WITHOUT_SECTIONS = 3
 # Floats of a frame whose pixels fill vectors by themselves: frames in lanes would be turned for each kernel of frames.
 _LARGE_FRAME = 1 << 13
 
@@ -76,6 +78,7 @@ class RegionSchedules:
         self._latest: tuple[tuple[Sizes, ...], Prepared] | None = None
         self._superseded = 0
         self._sections: Sections | None = None
+        self._without_sections = 0  # schedules that could not be cut
         self._derived: DerivedSizes | None = None
         self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
 
@@ -206,6 +209,7 @@ class RegionSchedules:
             return slab.layout if count == slab.count else layout_of_rows(count)
 
         has_sections = self._has_only_rows and slab.is_all and self._has_open_sizes
+        has_sections = has_sections and self._without_sections < _MOST_WITHOUT_SECTIONS
         if has_sections and self._sections is not None:
             found = self._sections.schedule(dims, layout_of)
             if found is not None:
@@ -213,6 +217,7 @@ class RegionSchedules:
         made = schedule(self._region, dims, layout_of, self._operators.op, threads, self._isa)
         if has_sections:
             self._sections = sections_of(self._region, dims, made, layout_of, self._operators.op, threads, self._isa)
+            self._without_sections += self._sections is None
         return made
 
     def _bytes_of_group(self, dims: Mapping[str, Sizes], batch: Batch) -> int:

@@ -28,6 +28,9 @@ __all__ = ["Sections", "sections_of"]
 # Of the calls, that are resized: else sections cost more than they save.
 _LEAST_SHARE = 0.5
 
+# Each value of the result has the same bits in any layout.
+_POINTWISE = (_kernels.Elementwise, _kernels.ViewArithmetic)
+
 LayoutOf = Callable[[Shape], Layout]
 
 
@@ -193,9 +196,9 @@ def _dims_of(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:
 
 
 def _kernels_of(region: Region, made: Schedule) -> list[tuple[int, type, str, str]]:
-    """What computes each step, and in which layouts."""
+    """What computes each step, and in which layouts, but for what is computed value by value."""
     return [
         (step, type(op), op.input_layout, op.output_layout)
         for step, op in zip(made.steps, made.ops, strict=True)
-        if step is not None and not isinstance(region.steps[step].spec, Moving)
+        if step is not None and not isinstance(region.steps[step].spec, Moving) and not isinstance(op, _POINTWISE)
     ]

@@ -53,7 +53,7 @@ def classifier(masked: bool, classes: bool) -> SparseNet:
     if classes:
         net.output(x)
         first = net.op("Gather", x, net.constant(0, dtype=np.int64), axis=1)
-        net.output(net.op("Softmax", net.dense(net.op("Tanh", net.dense(first, WIDTH, WIDTH)), WIDTH, 3), axis=-1))
+        net.output(net.op("Softmax", net.dense(net.op("Tanh", first), WIDTH, 3), axis=-1))
     else:
         net.output(net.dense(x, WIDTH, 5))
     return net
