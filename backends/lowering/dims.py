@@ -6,11 +6,25 @@ the lowering treats that as unknown, and leaves the node to onnxruntime.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 
+from sift_onnx.backends.lowering.dim_terms import (
+    Dim,
+    Dims,
+    added,
+    are_counts,
+    difference,
+    factors,
+    is_count,
+    product,
+    subtracted,
+    sum_of,
+    terms,
+)
 from sift_onnx.errors import BackendError
 
 __all__ = [
+    "OF_TWO",
     "Dim",
     "Dims",
     "added",
@@ -22,17 +36,21 @@ __all__ = [
     "difference",
     "divided",
     "floored",
+    "is_at_least",
+    "is_count",
+    "larger",
+    "modulo",
     "names_in",
     "product",
     "quotient",
     "remainder",
+    "smaller",
     "solved",
+    "subtracted",
     "terms",
+    "truncated",
     "window",
 ]
-
-Dim = int | str | tuple["Dim", ...]
-Dims = tuple[Dim, ...]
 
 
 def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool = False) -> Dim:
@@ -43,12 +61,13 @@ def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, 
     reach = dilation * (kernel - 1) + 1
     if isinstance(size, int):
         room = size + sum(pads) - reach
-        if room < 0:
-            return 0
         if not ceil_mode:
-            return room // stride + 1
-        count = -(-room // stride) + 1
+            return max(room // stride + 1, 0)
+        count = max(-(-room // stride) + 1, 0)
         return count - 1 if (count - 1) * stride >= size + pads[0] else count
+    if ceil_mode and stride <= reach - pads[1]:
+        # No window begins behind the axis.
+        return _positions(size, stride, sum(pads) - reach + stride - 1)
     if ceil_mode and (stride > 1 or sum(pads) != reach - 1):
         return ("window", size, stride, sum(pads) - reach, 1)
     return _positions(size, stride, sum(pads) - reach)
@@ -60,7 +79,7 @@ def _positions(size: Dim, stride: int, room: int) -> Dim:
     ``("window", base, stride, room, 0)`` has no number in its base, nor as much room as a stride, and windows of
     windows are one.
     """
-    symbols, number = _terms(size)
+    symbols, number = sum_of(size)
     if not are_counts(symbols):
         return ("window", size, stride, room, 0)
     base, room = added(symbols), room + number
@@ -68,7 +87,8 @@ def _positions(size: Dim, stride: int, room: int) -> Dim:
     if stride == 1:
         return added([base, room + 1]) if room >= -1 else ("window", base, 1, room, 0)
     match base:
-        case ("window", inner, int(first), int(own), 0) if own >= -first:
+        # Of no windows there are none where a part of the first one is taken off.
+        case ("window", inner, int(first), int(own), 0) if own >= -first or room < 0:
             return _positions(inner, first * stride, own + first * (1 + room))
     more = max(room // stride + 1, 0)
     return added([("window", base, stride, room - more * stride, 0), more])
@@ -78,55 +98,49 @@ def cut(size: Dim, end: Dim) -> Dim:
     """Of an axis of ``size``, the positions before ``end``."""
     if isinstance(size, int) and isinstance(end, int):
         return min(size, end)
-    rest = difference(size, end)
-    if rest is not None and are_counts(terms(rest)) and _terms(rest)[1] >= 0:
+    if is_at_least(size, end):
         return end
     times = divided(size, end)
     return end if isinstance(times, int) and times > 0 else ("cut", size, end)
 
 
-def product(sizes: Iterable[Dim]) -> Dim:
-    """The sizes multiplied; the order of symbols does not matter."""
-    factor = 1
-    symbols: list[Dim] = []
-    for size in sizes:
-        if isinstance(size, int):
-            factor *= size
-            continue
-        more, times = _symbols(size)
-        symbols += more
-        factor *= times
-    if not symbols or factor == 0:
-        return factor
-    if factor == 1 and len(symbols) == 1:
-        return symbols[0]
-    return ("product", factor, *sorted(symbols, key=repr))
+def is_at_least(size: Dim, other: Dim) -> bool:
+    """Whether ``size`` is known to be ``other`` or more in every run."""
+    rest = subtracted(size, other)
+    for rule in (None, _least_less_remainder, _least_of_windows):
+        if rule is not None:
+            rest = added(part for term in (*terms(rest), sum_of(rest)[1]) for part in _distributed(rule(term)))
+        if is_count(rest):
+            return True
+    return False
 
 
-def added(sizes: Iterable[Dim]) -> Dim:
-    """The sizes added; the order of symbols does not matter."""
-    number = 0
-    symbols: list[Dim] = []
-    for size in sizes:
-        more, own = _terms(size)
-        symbols += more
-        number += own
-    if not symbols:
-        return number
-    if number == 0 and len(symbols) == 1:
-        return symbols[0]
-    return ("sum", number, *sorted(symbols, key=repr))
+def _least_less_remainder(term: Dim) -> Dim:
+    """What a term is not less than, if it takes off a remainder: that is less than what divides."""
+    match factors(term):
+        case [("remainder", _, part)], int(count) if count < 0 and is_count(part):
+            return product((count, part))
+    return term
 
 
-def difference(size: Dim, less: Dim) -> Dim | None:
-    """``size`` without ``less``, where that is a part of it; None where it is not known to be."""
-    symbols, number = _terms(size)
-    others, own = _terms(less)
-    for symbol in others:
-        if symbol not in symbols:
-            return None
-        symbols.remove(symbol)
-    return added([number - own, *symbols])
+def _least_of_windows(term: Dim) -> Dim:
+    """What a term is not less than, if it is of windows without gaps.
+
+    They cover their axis to less than one window of its end, and none lies wholly behind it.
+    """
+    match factors(term):
+        case [("window", base, int(stride), int(room), 0)], int(count) if count % stride == 0 and room >= -stride:
+            covered = room + 1 if count > 0 else room + stride
+            return product((count // stride, added((base, covered))))
+    return term
+
+
+def _distributed(size: Dim) -> list[Dim]:
+    """The terms of a number of times a sum."""
+    of, count = factors(size)
+    if len(of) == 1 and isinstance(of[0], tuple) and of[0][0] == "sum":
+        return [product((count, term)) for term in of[0][1:]]
+    return [size]
 
 
 def quotient(total: Dim, part: Dim) -> Dim:
@@ -137,8 +151,8 @@ def quotient(total: Dim, part: Dim) -> Dim:
         return total // part if part else 0
     if total == part:
         return 1
-    symbols, factor = _symbols(total)
-    others, divisor = _symbols(part)
+    symbols, factor = factors(total)
+    others, divisor = factors(part)
     for symbol in others:
         if symbol not in symbols:
             return ("quotient", total, part)
@@ -162,7 +176,7 @@ def floored(total: Dim, part: Dim) -> Dim | None:
         return None
     if isinstance(total, int):
         return total // part if total >= 0 else None
-    symbols, number = _terms(total)
+    symbols, number = sum_of(total)
     # What is taken off a size is a part of it, so nothing is negative.
     return added([_positions(total, part, 0), -1]) if are_counts(symbols) and number >= -part else None
 
@@ -171,8 +185,52 @@ def remainder(total: Dim, part: Dim) -> int | None:
     """What is left of ``total`` when ``part`` divides it, with the sign of ``part``; None if that is not known."""
     if not isinstance(part, int) or part == 0:
         return None
-    symbols, number = _terms(total)
+    symbols, number = sum_of(total)
     return number % part if all(divided(symbol, part) is not None for symbol in symbols) else None
+
+
+def modulo(total: Dim, part: Dim) -> Dim:
+    """What is left of ``total`` when ``part`` divides it, with the sign of ``part``, as an expression."""
+    known = remainder(total, part)
+    if known is not None:
+        return known
+    if not isinstance(part, int) or part < 1:
+        return ("remainder", total, part)
+    symbols, number = sum_of(total)
+    rest = [symbol for symbol in symbols if divided(symbol, part) is None]
+    number %= part
+    is_forward = are_counts(rest)
+    if not is_forward:
+        # Backwards from the last position of a multiple.
+        rest, number = [product((-1, symbol)) for symbol in rest], part - 1 - number
+    whole = added((*rest, number))
+    multiple = floored(whole, part)
+    if multiple is None:
+        return ("remainder", total, part)
+    left = added((whole, *_distributed(product((-part, multiple)))))
+    return left if is_forward else subtracted(part - 1, left)
+
+
+def truncated(total: Dim, part: Dim) -> Dim:
+    """``total`` by ``part`` as integers are divided, rounded towards zero."""
+    if isinstance(total, int) and isinstance(part, int) and part:
+        return abs(total) // abs(part) * (1 if (total < 0) == (part < 0) else -1)
+    whole = floored(total, part)
+    return ("truncated", total, part) if whole is None else whole
+
+
+def smaller(first: Dim, second: Dim) -> Dim:
+    """The smaller one of two sizes."""
+    if is_at_least(first, second):
+        return second
+    return first if is_at_least(second, first) else ("smaller", *sorted((first, second), key=repr))
+
+
+def larger(first: Dim, second: Dim) -> Dim:
+    """The larger one of two sizes."""
+    if is_at_least(first, second):
+        return first
+    return second if is_at_least(second, first) else ("larger", *sorted((first, second), key=repr))
 
 
 def broadcast(first: Dim, second: Dim) -> Dim:
@@ -189,26 +247,29 @@ def bound(size: Dim, known: Mapping[str, Dim]) -> Dim:
             return size
         case str():
             return known.get(size, size)
-        case ("product", *factors):
-            return product(bound(factor, known) for factor in factors)
-        case ("sum", *terms):
-            return added(bound(term, known) for term in terms)
-        case ("quotient", total, part):
-            return quotient(bound(total, known), bound(part, known))
-        case ("cut", of, end):
-            return cut(bound(of, known), bound(end, known))
+        case ("product", *parts):
+            return product(bound(part, known) for part in parts)
+        case ("sum", *parts):
+            return added(bound(part, known) for part in parts)
         case ("window", of, int(stride), int(pads), 0):
             before = bound(of, known)
             return window(before, -pads, stride, 1, (0, 0)) if before != of else size
-        case ("broadcast", first, second):
-            return broadcast(bound(first, known), bound(second, known))
+        case (str(kind), first, second) if kind in OF_TWO:
+            return OF_TWO[kind](bound(first, known), bound(second, known))
     return size
+
+
+# Expressions of two sizes, by what stands before them.
+OF_TWO: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+    "broadcast": broadcast, "cut": cut, "larger": larger, "quotient": quotient, "remainder": modulo,
+    "smaller": smaller, "truncated": truncated,
+}  # fmt: skip
 
 
 def solved(total: Dim, other: Dim) -> tuple[str, int] | None:
     """The only name that two equal sizes leave open, and its number; None if they leave more open, or nothing."""
-    symbols, factor = _symbols(total)
-    others, divisor = _symbols(other)
+    symbols, factor = factors(total)
+    others, divisor = factors(other)
     for symbol in list(symbols):
         if symbol in others:
             symbols.remove(symbol)
@@ -228,37 +289,6 @@ def names_in(size: Dim | tuple[int, int]) -> set[str]:
     if isinstance(size, tuple):
         return set().union(*(names_in(part) for part in size[1:]))
     return set()
-
-
-def _symbols(size: Dim) -> tuple[list[Dim], int]:
-    """The symbols that a product is of, and its factor."""
-    if isinstance(size, int):
-        return [], size
-    if isinstance(size, tuple) and size[0] == "product":
-        assert isinstance(size[1], int)
-        return list(size[2:]), size[1]
-    return [size], 1
-
-
-def terms(size: Dim) -> list[Dim]:
-    """The symbols that are added to a number."""
-    return _terms(size)[0]
-
-
-def _terms(size: Dim) -> tuple[list[Dim], int]:
-    """The symbols that a sum is of, and its number."""
-    if isinstance(size, int):
-        return [], size
-    if isinstance(size, tuple) and size[0] == "sum":
-        assert isinstance(size[1], int)
-        return list(size[2:]), size[1]
-    return [size], 0
-
-
-def are_counts(symbols: Iterable[Dim]) -> bool:
-    """Whether none of them is negative in any run."""
-    factors = (symbol[1] for symbol in symbols if isinstance(symbol, tuple) and symbol[0] == "product")
-    return all(isinstance(factor, int) and factor >= 0 for factor in factors)
 
 
 def concrete(dims: Dims) -> tuple[int, ...]:

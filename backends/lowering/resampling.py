@@ -6,15 +6,16 @@ Coordinates are those of ONNX's Resize, in float32 as onnxruntime computes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from sift_onnx.backends.lowering.dims import Dim, product, window
+from sift_onnx.backends.lowering.cut_sizes import sliced
+from sift_onnx.backends.lowering.dims import Dim, added, bound, names_in, product, window
 
-__all__ = ["COORDINATES", "NEAREST", "AxisMap", "Padding", "Sampling", "Slicing"]
+__all__ = ["COORDINATES", "NEAREST", "AxisMap", "OpenPadding", "OpenSlicing", "Padding", "Sampling", "Slicing"]
 
 # The end of a slice that has none.
 _OPEN = 1 << 31
@@ -109,6 +110,10 @@ class Padding:
         """Size of the result."""
         return window(operand, 1, 1, 1, (self.before, self.after))
 
+    def fits(self, operand: int) -> bool:
+        """Whether an operand of this size has as many pixels as are reflected."""
+        return self.mode != "reflect" or max(self.before, self.after) < operand or (self.before, self.after) == (0, 0)
+
     def sources(self, operand: int) -> list[int]:
         """The pixel that each one of the result is, for an operand of this size."""
         places = range(-self.before, operand + self.after)
@@ -131,14 +136,70 @@ class Slicing:
     step: int
 
     def size_of(self, operand: Dim) -> Dim:
-        """Size of the result; of an operand whose size is not known, only for what is left from the start on."""
+        """Size of the result."""
         if isinstance(operand, int):
             return len(self.sources(operand))
-        return window(operand, 1, self.step, 1, (-self.start, 0))
+        found = sliced(operand, self.start, self.stop, self.step)
+        assert found is not None, "the rule has asked"
+        return found
 
     def sources(self, operand: int) -> list[int]:
         """The pixel that each one of the result is, for an operand of this size."""
         return list(range(operand)[self.start : self.stop : self.step])
 
 
-AxisMap = Sampling | Padding | Slicing
+@dataclass(frozen=True)
+class OpenPadding:
+    """:class:`Padding` by as many pixels as only a run knows, and no negative number."""
+
+    before: Dim
+    after: Dim
+    mode: Literal["constant", "edge", "reflect"] = "constant"
+
+    def size_of(self, operand: Dim) -> Dim:
+        """Size of the result."""
+        return added((self.before, operand, self.after))
+
+    def sources(self, operand: int) -> list[int]:
+        """The pixel that each one of the result is, for an operand of this size, where all bounds are numbers."""
+        return self.bound({}).sources(operand)
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return names_in(self.before) | names_in(self.after)
+
+    def bound(self, known: Mapping[str, int]) -> Padding:
+        """With the sizes that are ``known``, all of which it has."""
+        before, after = bound(self.before, known), bound(self.after, known)
+        assert isinstance(before, int) and isinstance(after, int), "the plan has asked"
+        return Padding(before, after, self.mode)
+
+
+@dataclass(frozen=True)
+class OpenSlicing:
+    """:class:`Slicing` of neighbouring pixels, whose bounds only a run knows; ``count`` is as far as it is known."""
+
+    start: Dim
+    stop: Dim | None
+    count: Dim
+
+    def size_of(self, operand: Dim) -> Dim:
+        """Size of the result."""
+        return self.count
+
+    def sources(self, operand: int) -> list[int]:
+        """The pixel that each one of the result is, for an operand of this size, where all bounds are numbers."""
+        return self.bound({}).sources(operand)
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return names_in(self.start) | names_in(0 if self.stop is None else self.stop)
+
+    def bound(self, known: Mapping[str, int]) -> Slicing:
+        """With the sizes that are ``known``, all of which it has."""
+        start, stop = bound(self.start, known), None if self.stop is None else bound(self.stop, known)
+        assert isinstance(start, int) and (stop is None or isinstance(stop, int)), "the plan has asked"
+        return Slicing(start, stop, 1)
+
+
+AxisMap = Sampling | Padding | Slicing | OpenPadding | OpenSlicing

@@ -17,6 +17,8 @@ from sift_onnx.backends.lowering.specs import (
     Joined,
     Matmul,
     OpenJoined,
+    OpenSliced,
+    PixelCopy,
     QuantizedMatmul,
     Recurrent,
     Repeated,
@@ -67,6 +69,8 @@ def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], st
             spec = group.step.spec if group.step is not None else None
             if isinstance(spec, (Reshaped, Repeated)) and not spec.names() <= known:
                 refused[group.nodes] = "its target is computed during the run"
+            elif isinstance(spec, (OpenSliced, PixelCopy)) and not spec.names() <= known:
+                refused[group.nodes] = "its bounds are computed during the run"
     return refused
 
 
@@ -81,7 +85,7 @@ def carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
             step = group.step
             if step is None:
                 continue
-            copies = isinstance(step.spec, (Transposed, Sliced, Repeated, Joined, OpenJoined))
+            copies = isinstance(step.spec, (Transposed, Sliced, OpenSliced, Repeated, Joined, OpenJoined))
             if copies or (isinstance(step.spec, Reshaped) and step.inputs[0] in moved):
                 moved.add(step.output)
     # A node of several results, such as Split, stays if kernels read one of them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
@@ -10,8 +11,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.cut_sizes import sliced
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, divided
-from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, Padding, Sampling
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, divided, is_at_least
+from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, OpenPadding, Padding, Sampling
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import (
@@ -117,6 +118,9 @@ def _to_size(operand: Dim, size: Dim, sampling: Sampling) -> Sampling:
 def pad(node: NodeView) -> Step | tuple[Step, ...]:
     """Pad of images, or of rows by a constant."""
     is_image = len(node.dims(0)) == 4 and node.views.get(node.input(0)) != "rows"
+    open_pads = node.vector(1)
+    if is_image and open_pads is not None and not all(isinstance(count, int) for count in open_pads):
+        return _padded_by_sizes(node, open_pads)
     pads = node.integers(1, "pads")
     if min(pads, default=0) < 0:
         return _cropped(node, pads, is_image)
@@ -157,7 +161,7 @@ def _left_of(axis: int, size: Dim, start: int, left: int) -> Range:
     return Range(axis, start, stop)
 
 
-def _padded_axes(node: NodeView, pads: list[int]) -> list[int]:
+def _padded_axes(node: NodeView, pads: Sequence[Dim]) -> list[int]:
     rank = len(node.dims(0))
     axes = [axis % rank for axis in node.integers(3, "axes")] or list(range(rank))
     if len(pads) != 2 * len(axes):
@@ -171,9 +175,7 @@ def padded_images(node: NodeView) -> Step:
     if not any(pads):
         return node.step(Reshaped(), node.operand(0))
     node.operand(0, "image")
-    mode = node.attribute("mode", "constant")
-    if mode not in ("constant", "edge", "reflect"):
-        raise NotLowered(f"no kernel pads with {mode}")
+    mode = _mode(node)
     axes = _padded_axes(node, pads)
     both = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
     if any(axis < 2 and any(sizes) for axis, sizes in both.items()):
@@ -184,10 +186,30 @@ def padded_images(node: NodeView) -> Step:
     if mode == "reflect":
         for axis, sizes in ((2, height), (3, width)):
             size = node.dims(0)[axis]
-            if not isinstance(size, int) or max(sizes) >= size:
-                raise NotLowered("it reflects more pixels than images are known to have")
-    kind = cast("Literal['constant', 'edge', 'reflect']", mode)
-    return node.step(PixelCopy(Padding(*height, kind), Padding(*width, kind), _fill(node)), "image")
+            # Of open sizes, the run finds out.
+            if isinstance(size, int) and not Padding(*sizes, mode).fits(size):
+                raise NotLowered("it reflects more pixels than images have")
+    return node.step(PixelCopy(Padding(*height, mode), Padding(*width, mode), _fill(node)), "image")
+
+
+def _padded_by_sizes(node: NodeView, pads: tuple[Dim, ...]) -> Step:
+    """Pad of height and width by as many pixels as only a run knows, such as to the next multiple of a window."""
+    node.operand(0, "image")
+    axes = _padded_axes(node, pads)
+    both = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
+    if any(axis < 2 and counts != (0, 0) for axis, counts in both.items()):
+        raise NotLowered("it pads images or channels")
+    if not all(is_at_least(count, 0) for count in pads):
+        raise NotLowered("it may crop, which depends on the run")
+    height, width = (OpenPadding(*both.get(axis, (0, 0)), _mode(node)) for axis in (2, 3))
+    return node.step(PixelCopy(height, width, _fill(node)), "image")
+
+
+def _mode(node: NodeView) -> Literal["constant", "edge", "reflect"]:
+    mode = node.attribute("mode", "constant")
+    if mode not in ("constant", "edge", "reflect"):
+        raise NotLowered(f"no kernel pads with {mode}")
+    return cast("Literal['constant', 'edge', 'reflect']", mode)
 
 
 def _padded_rows(node: NodeView, pads: list[int], name: str, sizes: Dims) -> tuple[Step, ...]:

@@ -9,6 +9,7 @@ from sift_onnx.backends.lowering.cut_sizes import OPEN_END, counted_from_end, sl
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.resampling import Padding, Slicing
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
+from sift_onnx.backends.lowering.rules.open_slices import are_pixels, open_slice
 from sift_onnx.backends.lowering.rules.selection import gather_rows, is_lookup, makes_integers
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import (
@@ -49,10 +50,13 @@ def split(node: NodeView) -> tuple[Step, ...]:
 
 
 def slice_(node: NodeView) -> Step:
-    """Slice by constants."""
+    """Slice by constants, or by sizes."""
     dims = node.dims(0)
     axes, steps = (node.integers(3 + i, name) for i, name in enumerate(("axes", "steps")))
     named = [axis % len(dims) for axis in axes] or list(range(len(dims)))
+    found = open_slice(node, named, steps)
+    if found is not None:
+        return found
     starts, ends = (_bounds(node, 1 + i, name, named) for i, name in enumerate(("starts", "ends")))
     axes = named if axes else named[: len(starts)]
     steps = steps or [1] * len(starts)
@@ -62,7 +66,7 @@ def slice_(node: NodeView) -> Step:
     slices = {axis: part for axis, part in slices.items() if not _is_all(dims, axis, part)}
     if not slices:
         return node.step(Reshaped(), node.operand(0))
-    if _are_pixels(node, dims, set(slices)):
+    if are_pixels(node, dims, set(slices)):
         height, width = (_pixels(dims, axis, slices[axis]) if axis in slices else Padding() for axis in (2, 3))
         return node.step(PixelCopy(height, width), node.operand(0, "image"))
     if len(slices) == 1:
@@ -130,14 +134,6 @@ def _windows(node: NodeView, axis: int, listed: list[int], shape: tuple[int, ...
     return gathered, Step(spec, (gathered.output,), node.output, gathered.view, view, (node.index,))
 
 
-def _are_pixels(node: NodeView, dims: Dims, axes: set[int]) -> bool:
-    """Whether it is height and width of images that are cut."""
-    if len(dims) != 4 or not axes <= {2, 3}:
-        return False
-    result = view_of_result(node, node.output, dims, node.input(0), axis=2)
-    return result == "image" and node.views.get(node.input(0)) in ("image", None)
-
-
 def _channels(node: NodeView, axis: int, taken: list[int]) -> Step:
     """Channels of images, or columns of matrices, in any order."""
     dims = node.dims(0)
@@ -191,9 +187,10 @@ def _is_all(dims: Dims, axis: int, part: slice) -> bool:
 def _pixels(dims: Dims, axis: int, part: slice) -> Slicing:
     if isinstance(dims[axis], int):
         return Slicing(part.start, part.stop, part.step)
-    if part.start < 0 or part.step < 0 or part.stop < OPEN_END:
+    stop = None if part.stop >= OPEN_END else part.stop
+    if part.step < 0 or sliced(dims[axis], part.start, stop, part.step) is None:
         raise NotLowered(f"which pixels of axis {axis} it takes depends on the run")
-    return Slicing(part.start, None, part.step)
+    return Slicing(part.start, stop, part.step)
 
 
 def _range(dims: Dims, axis: int, part: slice) -> Range:

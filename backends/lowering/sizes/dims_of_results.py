@@ -170,10 +170,12 @@ def dims_of_result(
 def dims_of_parts(
     known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]
 ) -> Sequence[Sequence[Dim | None] | None]:
-    """Sizes of each result of a Split or TopK, as :func:`dims_of_result` has them."""
+    """Sizes of each result of a Split, a TopK or a recurrent layer, as :func:`dims_of_result` has them."""
     first, count = known.dims(node.input[0]), len(node.output)
     if first is None:
         return ()
+    if node.op_type in ("GRU", "LSTM", "RNN"):
+        return _dims_of_states(known, node, attributes, first)
     if node.op_type == "TopK":
         axis = int(attributes.get("axis", -1)) % len(first)
         (taken,) = (known.vector(node.input[1]) if len(node.input) > 1 else None) or (attributes.get("k"),)
@@ -185,6 +187,19 @@ def dims_of_parts(
     if not sizes:
         sizes = [divided(first[axis], count)] * count
     return [[*first[:axis], size, *first[axis + 1 :]] for size in sizes]
+
+
+def _dims_of_states(
+    known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any], first: Dims
+) -> Sequence[Sequence[Dim | None]]:
+    """Of a recurrent layer: the states of all steps, and the last ones, of each direction."""
+    weights = known.dims(node.input[2])
+    states = attributes.get("hidden_size") or (weights[-1] if weights else None)
+    directions = 2 if attributes.get("direction") in (b"bidirectional", "bidirectional") else 1
+    if len(first) != 3 or attributes.get("layout", 0):
+        return ()
+    steps, sequences, _ = first
+    return [[steps, directions, sequences, states], *[[directions, sequences, states]] * 2]
 
 
 def _dims_of_einsum(known: KnownSizes, node: onnx.NodeProto, equation: str) -> Sequence[Dim | None] | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from sift_onnx.backends.lowering.resampling import AxisMap, Padding, Sampling
+from sift_onnx.backends.lowering.resampling import AxisMap, OpenPadding, OpenSlicing, Padding, Sampling
 from sift_onnx.backends.lowering.specs.windows import Pads, Pair
 
 __all__ = ["Channels", "DepthToSpace", "GlobalPool", "GridSample", "LinearResize", "PixelCopy"]
+
+
+_OPEN = (OpenPadding, OpenSlicing)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,15 @@ class PixelCopy:
     width: AxisMap
     fill: float = 0.0
     follows: bool = False
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*(axis.names() for axis in (self.height, self.width) if isinstance(axis, _OPEN)))
+
+    def bound(self, known: Mapping[str, int]) -> PixelCopy:
+        """With the sizes that are ``known``, all of which it has."""
+        rows, columns = (axis.bound(known) if isinstance(axis, _OPEN) else axis for axis in (self.height, self.width))
+        return replace(self, height=rows, width=columns) if (rows, columns) != (self.height, self.width) else self
 
     @property
     def pads(self) -> Pads | None:

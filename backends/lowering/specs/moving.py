@@ -11,7 +11,19 @@ from sift_onnx.backends.lowering.cut_sizes import sliced
 from sift_onnx.backends.lowering.dims import Dim, bound, names_in
 from sift_onnx.backends.lowering.specs.windows import Pair
 
-__all__ = ["Joined", "Moving", "OpenJoined", "Range", "Repeated", "Reshaped", "Sliced", "Transposed", "is_pair"]
+__all__ = [
+    "Joined",
+    "Moving",
+    "OpenJoined",
+    "OpenRange",
+    "OpenSliced",
+    "Range",
+    "Repeated",
+    "Reshaped",
+    "Sliced",
+    "Transposed",
+    "is_pair",
+]
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,48 @@ class Sliced:
 
 
 @dataclass(frozen=True)
+class OpenRange:
+    """Positions ``range(size)[start:stop]`` of an axis, whose bounds only a run knows.
+
+    Attributes:
+        axis: that they lie along.
+        start: see there.
+        stop: see there; None goes to the end.
+        count: how many they are, as far as it is known.
+    """
+
+    axis: int
+    start: Dim
+    stop: Dim | None
+    count: Dim
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return names_in(self.start) | names_in(0 if self.stop is None else self.stop)
+
+    def bound(self, known: Mapping[str, int]) -> Range:
+        """With the sizes that are ``known``, all of which it has."""
+        start, stop = bound(self.start, known), None if self.stop is None else bound(self.stop, known)
+        assert isinstance(start, int) and (stop is None or isinstance(stop, int)), "the plan has asked"
+        return Range(self.axis, start, stop)
+
+
+@dataclass(frozen=True)
+class OpenSliced:
+    """Ranges of axes that only a run knows; then it is :class:`Sliced`."""
+
+    ranges: tuple[OpenRange, ...]
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*(taken.names() for taken in self.ranges))
+
+    def bound(self, known: Mapping[str, int]) -> Sliced:
+        """With the sizes that are ``known``, all of which it has."""
+        return Sliced(tuple(taken.bound(known) for taken in self.ranges))
+
+
+@dataclass(frozen=True)
 class Repeated:
     """Axes of one position that have ``sizes`` of them in the result, by axis: all the same.
 
@@ -153,7 +207,7 @@ def _names_of(axes: tuple[Dim | Pair, ...]) -> frozenset[str]:
     return frozenset().union(*(names_in(axis) for axis in axes if not is_pair(axis)))
 
 
-Moving = Reshaped | Transposed | Sliced | Repeated | Joined | OpenJoined
+Moving = Reshaped | Transposed | Sliced | OpenSliced | Repeated | Joined | OpenJoined
 
 
 def is_pair(axis: Dim | Pair) -> TypeGuard[Pair]:

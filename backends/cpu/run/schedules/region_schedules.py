@@ -13,7 +13,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, operand_key
-from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
+from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values, with_bounds
 from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, resizable
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab, cut, layout_of_rows
@@ -116,7 +116,9 @@ class RegionSchedules:
             self._latest = None
 
     def _made(self, sizes: Sequence[Sizes]) -> Prepared:
-        region = self._region
+        region = with_bounds(self._region, sizes)
+        if region is not self._region:
+            return RegionSchedules(region, self._operators, self._threads, self._isa).prepare(sizes)
         dims = sizes_of_values(region, sizes)
         made: dict[tuple[int, Layout, int], Schedule] = {}
         slabs = []

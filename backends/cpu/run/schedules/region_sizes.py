@@ -17,6 +17,8 @@ from sift_onnx.backends.lowering.specs import (
     Joined,
     LayerNormalization,
     Matmul,
+    OpenSliced,
+    PixelCopy,
     Repeated,
     Reshaped,
     Sliced,
@@ -26,7 +28,7 @@ from sift_onnx.backends.lowering.specs import (
 )
 from sift_onnx.errors import UsageError
 
-__all__ = ["sizes_of_values"]
+__all__ = ["sizes_of_values", "with_bounds"]
 
 # What fits any one operand, and makes something of it.
 _FITTING = (Matmul, LayerNormalization, Transposed)
@@ -66,6 +68,23 @@ def sizes_of_values(region: Region, sizes: Sequence[Sizes]) -> dict[str, Sizes]:
             raise _too_small(step, name_of_step, operands[0])
         dims[step.output] = made
     return dims
+
+
+def with_bounds(region: Region, sizes: Sequence[Sizes]) -> Region:
+    """``region`` with numbers for the bounds of slices and pads that only a run knows; itself without such.
+
+    They are those of the whole batch, also where that is cut into slabs.
+    """
+    if not any(isinstance(step.spec, (OpenSliced, PixelCopy)) and step.spec.names() for step in region.steps):
+        return region
+    names = _named_sizes(
+        region, {input_key(name, view): size for (name, view), size in zip(region.inputs, sizes, strict=True)}
+    )
+    steps = [
+        replace(step, spec=step.spec.bound(names)) if isinstance(step.spec, (OpenSliced, PixelCopy)) else step
+        for step in region.steps
+    ]
+    return replace(region, steps=tuple(steps))
 
 
 def _may_be_empty(spec: Spec) -> bool:
