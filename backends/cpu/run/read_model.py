@@ -10,6 +10,7 @@ from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.inlining import inline_functions
 from sift_onnx.backends.lowering.added_masks import with_added_masks
 from sift_onnx.backends.lowering.assigned_slices import with_joined_slices
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
 from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
@@ -43,9 +44,9 @@ class ReadModel:
     graph: GraphView
     is_widened: bool
 
-    def with_names(self, names: Mapping[str, str]) -> GraphView:
+    def with_names(self, names: Mapping[str, str], assumed: AssumedSizes | None = None) -> GraphView:
         """The graph that is lowered where open sizes of inputs have other names; see :meth:`GraphView.with_names`."""
-        return _graph_of(self.declared.with_names(names))[0]
+        return _graph_of(self.declared.with_names(names, assumed))[0]
 
 
 def read_model(model: Model) -> ReadModel:
