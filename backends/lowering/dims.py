@@ -6,6 +6,7 @@ the lowering treats that as unknown, and leaves the node to onnxruntime.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from sift_onnx.backends.lowering.dim_terms import (
@@ -144,30 +145,36 @@ def _distributed(size: Dim) -> list[Dim]:
 
 
 def quotient(total: Dim, part: Dim) -> Dim:
-    """``total`` by ``part``, which is known to divide it."""
+    """``total`` by ``part``, which divides it in every run that gets there."""
+    total, part = _reduced(total, part)
     if part == 1:
         return total
     if isinstance(total, int) and isinstance(part, int):
         return total // part if part else 0
-    if total == part:
-        return 1
-    symbols, factor = factors(total)
-    others, divisor = factors(part)
-    for symbol in others:
-        if symbol not in symbols:
-            return ("quotient", total, part)
-        symbols.remove(symbol)
-    if divisor == 0 or factor % divisor:
-        return ("quotient", total, part)
-    return product([factor // divisor, *symbols])
+    # Nothing is left over.
+    whole = floored(total, part)
+    return ("quotient", total, part) if whole is None else whole
 
 
 def divided(total: Dim, part: Dim) -> Dim | None:
     """``total`` by ``part``; None if that is not known to be whole."""
-    if isinstance(total, int) and isinstance(part, int) and (part == 0 or total % part):
-        return None
-    result = quotient(total, part)
-    return None if isinstance(result, tuple) and result[0] == "quotient" else result
+    total, part = _reduced(total, part)
+    return total if part == 1 else None
+
+
+def _reduced(total: Dim, part: Dim) -> tuple[Dim, Dim]:
+    """The same ratio without what both are products of; of something by itself, that of 1 to 1."""
+    if total == part and part != 0:
+        return 1, 1
+    symbols, factor = factors(total)
+    others, divisor = factors(part)
+    for symbol in list(others):
+        if symbol in symbols:
+            symbols.remove(symbol)
+            others.remove(symbol)
+    common = math.gcd(factor, divisor) or 1
+    common = -common if divisor < 0 else common
+    return product([factor // common, *symbols]), product([divisor // common, *others])
 
 
 def floored(total: Dim, part: Dim) -> Dim | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, divided, product, solved, terms
+from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, divided, product, quotient, solved, terms
 from sift_onnx.backends.lowering.sizes.dims_of_cuts import dims_of_padded, dims_of_slice, dims_of_windows
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
@@ -39,10 +39,13 @@ def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | 
             sizes.append(size)
     if sizes.count(-1) > 1 or not all(are_counts(terms(size)) for size in sizes):
         return None
-    rest = divided(product(before), product(size for size in sizes if size != -1))
-    if -1 in sizes and rest is None:
+    if -1 not in sizes:
+        return tuple(sizes)
+    rest = quotient(product(before), product(size for size in sizes if size != -1))
+    # It is whole in every run that gets there.
+    if isinstance(rest, tuple) and rest[0] == "quotient":
         return None
-    return tuple(rest if size == -1 and rest is not None else size for size in sizes)
+    return tuple(rest if size == -1 else size for size in sizes)
 
 
 def dims_of_result(
