@@ -6,7 +6,9 @@ and the places of a table as ``min(s, 64)``. Both are what the rest of the graph
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from sift_onnx.backends.lowering.dims import (
     OF_TWO,
@@ -15,6 +17,7 @@ from sift_onnx.backends.lowering.dims import (
     added,
     are_counts,
     bound,
+    factors,
     names_in,
     product,
     subtracted,
@@ -31,12 +34,15 @@ _TRIED = 1 << 12
 class AssumedSizes:
     """Simplifies expressions, and keeps what has to hold for that.
 
+    With ``divides``, axes are also as long as all of the windows into which they are parted.
+
     Attributes:
         conditions: expressions that are not negative in the runs that they were simplified for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, divides: bool = False) -> None:
         """Nothing is assumed yet."""
+        self._divides = divides
         self.conditions: dict[Dim, None] = {}
         self._known: dict[Dim, Dim] = {}
 
@@ -56,7 +62,7 @@ class AssumedSizes:
     def _made(self, size: Dim) -> Dim:
         match size:
             case ("product", *parts):
-                return product(map(self.simplified, parts))
+                return self._whole(product(map(self.simplified, parts)))
             case ("sum", *parts):
                 return added(map(self.simplified, parts))
             case ("window", base, int(stride), int(room), 0):
@@ -78,6 +84,19 @@ class AssumedSizes:
                 return OF_TWO[kind](self.simplified(first), self.simplified(second))
         return size
 
+    def _whole(self, size: Dim) -> Dim:
+        """The axis that was parted, for as many positions as its windows have."""
+        of, count = factors(size)
+        for place, symbol in enumerate(of):
+            match symbol:
+                case ("window", base, int(stride), int(room), 0) if self._divides and room == -stride:
+                    common = math.gcd(count, stride)
+                    if common > 1:
+                        self._assume(subtracted(product((stride, symbol)), base))
+                        rest = window(base, stride // common, stride // common, 1, (0, 0))
+                        return self._whole(product((count // common, rest, *of[:place], *of[place + 1 :])))
+        return size
+
     def _window(self, base: Dim, stride: int, room: int) -> Dim:
         """``(base + room) // stride + 1`` of an axis that is long enough."""
         found = window(self.simplified(base), -room, stride, 1, (0, 0))
@@ -95,27 +114,25 @@ class AssumedSizes:
 
 def in_words(conditions: Iterable[Dim]) -> str:
     """Which sizes fulfil conditions; ones that are of several names are named together."""
-    limits: dict[str, tuple[int, int]] = {}
+    by_name: dict[str, list[Dim]] = {}
     others: set[str] = set()
     for condition in conditions:
-        names = sorted(names_in(condition))
-        if len(names) > 1:
-            others.update(names)
-            continue
-        for name in names:
-            least, most = _limits(condition, name)
-            own = limits.get(name, (0, _TRIED))
-            limits[name] = max(own[0], least), min(own[1], most)
-    found = [
-        f"{name!r} {f'of {least} or more' if most >= _TRIED else f'from {least} to {most}'}"
-        for name, (least, most) in limits.items()
-    ]
+        names = names_in(condition)
+        others.update(names if len(names) > 1 else ())
+        by_name.update((name, [*by_name.get(name, ()), condition]) for name in names if len(names) == 1)
+    found = [f"{name!r} {_sizes_in_words(name, own)}" for name, own in by_name.items()]
     return ", ".join([*found, *(f"usual {name!r}" for name in sorted(others))])
 
 
-def _limits(condition: Dim, name: str) -> tuple[int, int]:
-    fulfilled = [size for size in range(_TRIED + 1) if holds(condition, {name: size})]
-    return (fulfilled[0], fulfilled[-1]) if fulfilled else (_TRIED, 0)
+def _sizes_in_words(name: str, conditions: Sequence[Dim]) -> str:
+    fulfilled = [n for n in range(_TRIED + 1) if all(holds(condition, {name: n}) for condition in conditions)]
+    if not fulfilled:
+        return "of none that was tried"
+    least, most = fulfilled[0], fulfilled[-1]
+    steps = {second - first for first, second in pairwise(fulfilled)}
+    step = steps.pop() if len(steps) == 1 else 1
+    limits = f"of {least} or more" if most > _TRIED - step else f"from {least} to {most}"
+    return limits if step == 1 else f"{limits}, in steps of {step}"
 
 
 def holds(condition: Dim, sizes: Mapping[str, Dim]) -> bool:

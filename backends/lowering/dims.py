@@ -7,7 +7,8 @@ the lowering treats that as unknown, and leaves the node to onnxruntime.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import cast
 
 from sift_onnx.backends.lowering.dim_terms import (
     Dim,
@@ -36,8 +37,10 @@ __all__ = [
     "cut",
     "difference",
     "divided",
+    "factors",
     "floored",
     "is_at_least",
+    "is_bound_by",
     "is_count",
     "larger",
     "modulo",
@@ -247,13 +250,14 @@ def broadcast(first: Dim, second: Dim) -> Dim:
     return second if first == 1 else ("broadcast", first, second)
 
 
-def bound(size: Dim, known: Mapping[str, Dim]) -> Dim:
-    """``size`` with numbers, or other sizes, in the place of the names that are ``known``."""
+def bound(size: Dim, known: Mapping[str, Dim] | Mapping[Dim, int]) -> Dim:
+    """``size`` with numbers, or other sizes, in the place of the names and expressions that are ``known``."""
+    if isinstance(size, int):
+        return size
+    found = cast("Mapping[Dim, Dim]", known).get(size)
+    if found is not None:
+        return found
     match size:
-        case int():
-            return size
-        case str():
-            return known.get(size, size)
         case ("product", *parts):
             return product(bound(part, known) for part in parts)
         case ("sum", *parts):
@@ -271,6 +275,13 @@ OF_TWO: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "broadcast": broadcast, "cut": cut, "larger": larger, "quotient": quotient, "remainder": modulo,
     "smaller": smaller, "truncated": truncated,
 }  # fmt: skip
+
+
+def is_bound_by(size: Dim, known: Collection[Dim]) -> bool:
+    """Whether :func:`bound` makes a number of ``size`` with numbers for what is ``known``."""
+    if isinstance(size, int) or size in known:
+        return True
+    return isinstance(size, tuple) and all(is_bound_by(part, known) for part in size[1:])
 
 
 def solved(total: Dim, other: Dim) -> tuple[str, int] | None:

@@ -18,7 +18,7 @@ from sift_onnx.backends.lowering.dims import Dim, names_in
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.meeting_sizes import names_that_meet
 
-__all__ = ["NOTHING_EQUAL", "EqualSizes", "OpenAxis", "taken_for_equal", "with_conditions"]
+__all__ = ["NOTHING_EQUAL", "EqualSizes", "OpenAxis", "open_axes", "taken_for_equal", "with_conditions"]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ def taken_for_equal(
         with_names: makes the graph with other names, by those of the model.
         shapes: of inputs that are known; their sizes are not taken for equal where they differ.
     """
-    groups: dict[str, tuple[OpenAxis, ...]] = {name: (axis,) for name, axis in _open_axes(graph).items()}
+    groups: dict[str, tuple[OpenAxis, ...]] = {name: (axis,) for name, axis in open_axes(graph).items()}
+    for name in graph.outputs:
+        graph.dims(name)  # what is assumed of sizes is known from then on
     inputs = {name: {spec for spec in graph.inputs if name in (graph.dims(spec) or ())} for name in groups}
     found, view = NOTHING_EQUAL, graph
     while len(groups) > 1:
@@ -138,7 +140,7 @@ def taken_for_equal(
 def with_conditions(equal: EqualSizes, graph: GraphView, assumed: AssumedSizes) -> EqualSizes | None:
     """``equal``, with what was assumed of the sizes of ``graph``; None if that is of sizes that no input has."""
     conditions = tuple(assumed.conditions)
-    axes = _open_axes(graph)
+    axes = open_axes(graph)
     names = set().union(*map(names_in, conditions))
     if not names <= set(axes):
         return None
@@ -150,7 +152,7 @@ def _group_of(groups: Mapping[str, tuple[OpenAxis, ...]], name: str) -> str | No
     return next((first for first, group in groups.items() if any(axis.name == name for axis in group)), None)
 
 
-def _open_axes(graph: GraphView) -> dict[str, OpenAxis]:
+def open_axes(graph: GraphView) -> dict[str, OpenAxis]:
     """The first axis of each name that an input has, by the name, in the order of inputs."""
     found: dict[str, OpenAxis] = {}
     for name in graph.inputs:

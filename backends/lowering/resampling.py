@@ -168,7 +168,11 @@ class OpenPadding:
         """Of the sizes that a run has to know."""
         return names_in(self.before) | names_in(self.after)
 
-    def bound(self, known: Mapping[str, int]) -> Padding:
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return self.before, self.after
+
+    def bound(self, known: Mapping[Dim, int]) -> Padding:
         """With the sizes that are ``known``, all of which it has."""
         before, after = bound(self.before, known), bound(self.after, known)
         assert isinstance(before, int) and isinstance(after, int), "the plan has asked"
@@ -193,9 +197,13 @@ class OpenSlicing:
 
     def names(self) -> set[str]:
         """Of the sizes that a run has to know."""
-        return names_in(self.start) | names_in(0 if self.stop is None else self.stop)
+        return set().union(*map(names_in, self.asked()))
 
-    def bound(self, known: Mapping[str, int]) -> Slicing:
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return (self.start,) if self.stop is None else (self.start, self.stop)
+
+    def bound(self, known: Mapping[Dim, int]) -> Slicing:
         """With the sizes that are ``known``, all of which it has."""
         start, stop = bound(self.start, known), None if self.stop is None else bound(self.stop, known)
         assert isinstance(start, int) and (stop is None or isinstance(stop, int)), "the plan has asked"

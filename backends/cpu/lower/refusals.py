@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, SPARSE_BELOW, pays
+from sift_onnx.backends.lowering.dims import is_bound_by
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.node_groups import NodeGroup
 from sift_onnx.backends.lowering.partition import Part
@@ -33,6 +34,7 @@ from sift_onnx.backends.lowering.subgraph import unexchangeable
 __all__ = ["carried_out", "circular", "indivisible", "own_reason", "stranded", "unsized"]
 
 _PARTS_OF_ATTENTION = (BatchedMatmul, Softmax)
+_ASKING = (OpenSliced, PixelCopy, Repeated, Reshaped)
 _SELECTIONS = (ArgExtreme, TopK, GatherElements)
 
 
@@ -64,12 +66,14 @@ def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], st
         steps = [group.step for group in part.groups if group.step is not None]
         read = {name for step in steps for name in (*step.inputs, step.mask)}
         operands = read.intersection(part.inputs)
-        known = {size for name in operands for size in graph.dims(name) or () if isinstance(size, str)}
+        known = {size for name in operands for size in graph.dims(name) or () if not isinstance(size, int)}
         for group in part.groups:
             spec = group.step.spec if group.step is not None else None
-            if isinstance(spec, (Reshaped, Repeated)) and not spec.names() <= known:
+            if not isinstance(spec, _ASKING) or all(is_bound_by(size, known) for size in spec.asked()):
+                continue
+            if isinstance(spec, (Reshaped, Repeated)):
                 refused[group.nodes] = "its target is computed during the run"
-            elif isinstance(spec, (OpenSliced, PixelCopy)) and not spec.names() <= known:
+            else:
                 refused[group.nodes] = "its bounds are computed during the run"
     return refused
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from sift_onnx.backends.lowering.dims import Dim
 from sift_onnx.backends.lowering.resampling import AxisMap, OpenPadding, OpenSlicing, Padding, Sampling
 from sift_onnx.backends.lowering.specs.windows import Pads, Pair
 
@@ -71,7 +72,11 @@ class PixelCopy:
         """Of the sizes that a run has to know."""
         return set().union(*(axis.names() for axis in (self.height, self.width) if isinstance(axis, _OPEN)))
 
-    def bound(self, known: Mapping[str, int]) -> PixelCopy:
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return tuple(size for axis in (self.height, self.width) if isinstance(axis, _OPEN) for size in axis.asked())
+
+    def bound(self, known: Mapping[Dim, int]) -> PixelCopy:
         """With the sizes that are ``known``, all of which it has."""
         rows, columns = (axis.bound(known) if isinstance(axis, _OPEN) else axis for axis in (self.height, self.width))
         return replace(self, height=rows, width=columns) if (rows, columns) != (self.height, self.width) else self

@@ -41,7 +41,11 @@ class Reshaped:
         """Of the sizes that a run has to know."""
         return set(_names_of(self.axes or ()))
 
-    def bound(self, known: Mapping[str, int]) -> Reshaped:
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return tuple(axis for axis in self.axes or () if not is_pair(axis))
+
+    def bound(self, known: Mapping[Dim, int]) -> Reshaped:
         """With the sizes that are ``known``."""
         if not self.axes or not _names_of(self.axes):
             return self
@@ -117,9 +121,13 @@ class OpenRange:
 
     def names(self) -> set[str]:
         """Of the sizes that a run has to know."""
-        return names_in(self.start) | names_in(0 if self.stop is None else self.stop)
+        return set().union(*map(names_in, self.asked()))
 
-    def bound(self, known: Mapping[str, int]) -> Range:
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return (self.start,) if self.stop is None else (self.start, self.stop)
+
+    def bound(self, known: Mapping[Dim, int]) -> Range:
         """With the sizes that are ``known``, all of which it has."""
         start, stop = bound(self.start, known), None if self.stop is None else bound(self.stop, known)
         assert isinstance(start, int) and (stop is None or isinstance(stop, int)), "the plan has asked"
@@ -136,7 +144,11 @@ class OpenSliced:
         """Of the sizes that a run has to know."""
         return set().union(*(taken.names() for taken in self.ranges))
 
-    def bound(self, known: Mapping[str, int]) -> Sliced:
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return tuple(size for taken in self.ranges for size in taken.asked())
+
+    def bound(self, known: Mapping[Dim, int]) -> Sliced:
         """With the sizes that are ``known``, all of which it has."""
         return Sliced(tuple(taken.bound(known) for taken in self.ranges))
 
@@ -152,9 +164,13 @@ class Repeated:
 
     def names(self) -> set[str]:
         """Of the sizes that a run has to know."""
-        return set().union(*(names_in(size) for _, size in self.sizes))
+        return set().union(*map(names_in, self.asked()))
 
-    def bound(self, known: Mapping[str, int]) -> Repeated:
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return tuple(size for _, size in self.sizes)
+
+    def bound(self, known: Mapping[Dim, int]) -> Repeated:
         """With the sizes that are ``known``."""
         if not any(isinstance(size, (str, tuple)) for _, size in self.sizes):
             return self

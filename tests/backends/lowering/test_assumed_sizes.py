@@ -33,16 +33,16 @@ def changed(size: Dim, kind: str, number: int, stride: int) -> Dim | None:
     return sliced(size, number, None)
 
 
-@given(CHANGES, st.integers(0, 60))
+@given(CHANGES, st.integers(0, 60), st.booleans())
 def test_simplified_sizes_are_the_same_where_the_conditions_hold(
-    changes: list[tuple[str, int, int]], height: int
+    changes: list[tuple[str, int, int]], height: int, divides: bool
 ) -> None:
     size: Dim = "h"
     for change in changes:
         made = changed(size, *change)
         assert made is not None
         size = made
-    assumed = AssumedSizes()
+    assumed = AssumedSizes(divides)
     usual = assumed.simplified(size)
     if all(holds(condition, {"h": height}) for condition in assumed.conditions):
         found = bound(size, {"h": height})
@@ -68,6 +68,19 @@ def test_tables_are_as_long_as_what_is_cut_from_them() -> None:
     assert assumed.simplified(smaller("n", "t")) == smaller("n", "t")
     assert assumed.simplified(smaller(9, added(("n", "t")))) == added(("n", "t"))
     assert in_words(assumed.conditions) == "'t' from 2 to 64, usual 'n', usual 't'"
+
+
+def test_axes_are_as_long_as_all_of_their_windows() -> None:
+    assumed = AssumedSizes(divides=True)
+    blocks = window("t", 4, 4, 1, (0, 0))
+    assert assumed.simplified(product((4, blocks))) == "t"
+    assert in_words(assumed.conditions) == "'t' of 0 or more, in steps of 4"
+    assert assumed.simplified(product((2, "n", blocks))) == product(("n", window("t", 2, 2, 1, (0, 0))))
+    assert assumed.simplified(product((12, blocks))) == product((3, "t"))
+    assert assumed.simplified(product((3, blocks))) == product((3, blocks))
+    padded = product((4, window("t", 1, 4, 1, (0, 0))))
+    assert assumed.simplified(padded) == padded
+    assert AssumedSizes().simplified(product((4, blocks))) == product((4, blocks))
 
 
 def test_sizes_that_are_certain_need_nothing() -> None:

@@ -10,7 +10,7 @@ from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.batches import are_operands_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key
 from sift_onnx.backends.cpu.run.schedules.resolved import resolved
-from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     Conv,
@@ -94,13 +94,13 @@ def _may_be_empty(spec: Spec) -> bool:
     return isinstance(spec, (Repeated, Joined))
 
 
-def _named_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, int]:
-    """What the names of sizes of the region's inputs stand for."""
+def _named_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[Dim, int]:
+    """What the names, and the expressions, of sizes of the region's inputs stand for."""
     return {
         symbol: size
         for name, view in region.inputs
         for symbol, size in zip(region.symbols.get(name, ()), dims[input_key(name, view)], strict=False)
-        if isinstance(symbol, str)
+        if not isinstance(symbol, int)
     }
 
 

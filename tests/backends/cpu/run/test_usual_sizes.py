@@ -53,6 +53,20 @@ def ends() -> SparseNet:
     return net
 
 
+def audio(stride: int) -> SparseNet:
+    """A waveform is made shorter twice and longer again, and added to what it was each time."""
+    net = SparseNet(opset=18)
+    x = net.input("x", 2, 4, 48, declared=["n", 4, "s"])
+    first = net.op("Relu", net.op("Conv", x, net.weight(8, 4, stride), strides=[stride]))
+    second = net.op("Relu", net.op("Conv", first, net.weight(8, 8, stride), strides=[stride]))
+    states = net.op("Tanh", net.dense(net.op("Transpose", second, perm=[2, 0, 1]), 8, 8))
+    second = net.op("Add", second, net.op("Transpose", states, perm=[1, 2, 0]))
+    longer = net.op("ConvTranspose", second, net.weight(8, 8, stride), strides=[stride])
+    longer = net.op("ConvTranspose", net.op("Add", longer, first), net.weight(8, 4, stride), strides=[stride])
+    net.output(net.op("Conv", net.op("Add", longer, x), net.weight(3, 4, 3), pads=[1, 1]))
+    return net
+
+
 def feeds_of(shape: tuple[int, ...]) -> dict[str, Any]:
     return {"x": np.random.default_rng(shape[-1]).standard_normal(shape).astype(np.float32)}
 
@@ -81,6 +95,19 @@ def test_short_texts_run_in_a_plan_for_any_sizes() -> None:
         assert_same_as_onnxruntime(model, feeds_of((n, t, 6)), program)
         reason = "planned for sizes 't' of 20 or more" if t >= 20 else f"planned for any sizes: 't' is {t} in input 'x'"
         assert any(reason in placement.reason for placement in program.placements)
+
+
+@pytest.mark.parametrize("stride", [2, 4])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_waveforms_are_whole_windows(stride: int, threads: int) -> None:
+    model = audio(stride).model()
+    program = CpuProgram(model, CompileOptions(threads=threads))
+    assert len(program.parts) == 1
+    for n, windows in ((1, 3), (3, 1), (17, 2), (2, 5)):
+        assert_same_as_onnxruntime(model, feeds_of((n, 4, stride**2 * windows)), program)
+    with pytest.raises(SiftError):
+        program.run(feeds_of((1, 4, stride**2 * 3 + 1)))
+    assert_same_as_onnxruntime(model, feeds_of((2, 4, stride**2)), program)
 
 
 def test_given_sizes_that_are_not_usual_are_planned_as_they_are() -> None:
