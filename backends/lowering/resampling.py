@@ -15,7 +15,17 @@ import numpy as np
 from sift_onnx.backends.lowering.cut_sizes import sliced
 from sift_onnx.backends.lowering.dims import Dim, added, bound, names_in, product, window
 
-__all__ = ["COORDINATES", "NEAREST", "AxisMap", "OpenPadding", "OpenSlicing", "Padding", "Sampling", "Slicing"]
+__all__ = [
+    "COORDINATES",
+    "NEAREST",
+    "AxisMap",
+    "OpenPadding",
+    "OpenSampling",
+    "OpenSlicing",
+    "Padding",
+    "Sampling",
+    "Slicing",
+]
 
 # The end of a slice that has none.
 _OPEN = 1 << 31
@@ -26,7 +36,8 @@ class Sampling:
     """Samples of an axis, evenly spaced.
 
     Attributes:
-        scale: of the result's size to the operand's; a whole number where the operand's is not known.
+        scale: of the result's size to the operand's; a whole number where the operand's is not known. 0 is that of the
+            sizes of a run.
         size: of the result; None where it follows from the scale.
         coordinates: where samples lie, a key of :data:`COORDINATES`.
         nearest: which pixel is taken, a key of :data:`NEAREST`; of no meaning between two pixels.
@@ -60,7 +71,7 @@ class Sampling:
         size = self.size_of(operand)
         assert isinstance(size, int)
         places = np.arange(size, dtype=np.float32)
-        return COORDINATES[self.coordinates](places, np.float32(self.scale), operand, size)
+        return COORDINATES[self.coordinates](places, np.float32(self.scale or size / max(operand, 1)), operand, size)
 
 
 _Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
@@ -149,6 +160,42 @@ class Slicing:
 
 
 @dataclass(frozen=True)
+class OpenSampling:
+    """:class:`Sampling` of as many pixels as only a run knows, evenly from the first to the last; or by a ``scale``."""
+
+    size: Dim
+    coordinates: str
+    nearest: str = "floor"
+    scale: float = 0.0
+
+    def size_of(self, operand: Dim) -> Dim:
+        """Size of the result."""
+        return self.size
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return names_in(self.size)
+
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return (self.size,)
+
+    def bound(self, known: Mapping[Dim, int]) -> Sampling:
+        """With the sizes that are ``known``, all of which it has."""
+        size = bound(self.size, known)
+        assert isinstance(size, int), "the plan has asked"
+        return Sampling(self.scale, size, self.coordinates, self.nearest)
+
+    def sources(self, operand: int) -> list[int]:
+        """The pixel that each one of the result is, for an operand of this size, where all bounds are numbers."""
+        return self.bound({}).sources(operand)
+
+    def neighbours(self, operand: int) -> list[tuple[int, int, float]]:
+        """The two pixels that each one of the result lies between, where all bounds are numbers."""
+        return self.bound({}).neighbours(operand)
+
+
+@dataclass(frozen=True)
 class OpenPadding:
     """:class:`Padding` by as many pixels as only a run knows, and no negative number."""
 
@@ -210,4 +257,4 @@ class OpenSlicing:
         return Slicing(start, stop, 1)
 
 
-AxisMap = Sampling | Padding | Slicing | OpenPadding | OpenSlicing
+AxisMap = Sampling | Padding | Slicing | OpenPadding | OpenSampling | OpenSlicing

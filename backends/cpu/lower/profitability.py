@@ -18,6 +18,7 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     Conv,
+    LinearResize,
     Matmul,
     OpenJoined,
     OpenSliced,
@@ -153,7 +154,7 @@ def _bound(step: Step, sizes: Sizes) -> Step:
         return replace(step, spec=replace(spec, size=_size(spec.size, sizes)))
     if isinstance(spec, OpenSliced):
         return replace(step, spec=OpenSliced(tuple(replace(own, count=_size(own.count, sizes)) for own in spec.ranges)))
-    if isinstance(spec, PixelCopy):
+    if isinstance(spec, (LinearResize, PixelCopy)):
         return replace(step, spec=spec.bound({name: _size(name, sizes) for name in spec.names()}))
     if not isinstance(spec, (Reshaped, Repeated)):
         return step

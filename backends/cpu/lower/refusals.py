@@ -16,6 +16,7 @@ from sift_onnx.backends.lowering.specs import (
     Conv,
     GatherElements,
     Joined,
+    LinearResize,
     Matmul,
     OpenJoined,
     OpenSliced,
@@ -34,7 +35,7 @@ from sift_onnx.backends.lowering.subgraph import unexchangeable
 __all__ = ["carried_out", "circular", "indivisible", "own_reason", "stranded", "unsized"]
 
 _PARTS_OF_ATTENTION = (BatchedMatmul, Softmax)
-_ASKING = (OpenSliced, PixelCopy, Repeated, Reshaped)
+_ASKING = (LinearResize, OpenSliced, PixelCopy, Repeated, Reshaped)
 _SELECTIONS = (ArgExtreme, TopK, GatherElements)
 
 

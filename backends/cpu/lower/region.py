@@ -21,7 +21,7 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.partition import Part
 from sift_onnx.backends.lowering.quantization import Quantization
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import OpenSliced, PixelCopy, Transposed
+from sift_onnx.backends.lowering.specs import LinearResize, OpenSliced, PixelCopy, Transposed
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
 from sift_onnx.operators.labels import node_name
 
@@ -109,7 +109,7 @@ class Region:
     def _divided(self, early: int) -> tuple[Region, ...]:
         # Bounds of slices follow from the inputs of the region, which a later stage does not have.
         if not early or any(
-            isinstance(step.spec, (OpenSliced, PixelCopy)) and step.spec.names() for step in self.steps
+            isinstance(step.spec, (LinearResize, OpenSliced, PixelCopy)) and step.spec.names() for step in self.steps
         ):
             return ()
         if early == len(self.steps):

@@ -11,8 +11,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.cut_sizes import sliced
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, divided, is_at_least
-from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, OpenPadding, Padding, Sampling
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, divided, floored, is_at_least, is_count
+from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, OpenPadding, OpenSampling, Padding, Sampling
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import (
@@ -75,12 +75,14 @@ def _resampled(
         step = node.step(made, "image")
         return replace(step, inputs=(*step.inputs, followed))
     axes = [axis % 4 for axis in node.attribute("axes") or range(4)]
-    samplings = {axis: Sampling(1.0, None, coordinates, nearest) for axis in range(4)}
+    samplings: dict[int, Sampling | OpenSampling] = {
+        axis: Sampling(1.0, None, coordinates, nearest) for axis in range(4)
+    }
     for i, axis in enumerate(axes):
         if sizes is not None:
-            samplings[axis] = _to_size(dims[axis], sizes[i], samplings[axis])
+            samplings[axis] = _to_size(dims[axis], sizes[i], coordinates, nearest)
         elif scales is not None:
-            samplings[axis] = _by_scale(dims[axis], scales[i], samplings[axis])
+            samplings[axis] = _by_scale(dims[axis], scales[i], coordinates, nearest)
     if any(samplings[axis].size_of(dims[axis]) != dims[axis] for axis in (0, 1)):
         raise NotLowered("it resizes more than height and width")
     height, width = samplings[2], samplings[3]
@@ -98,21 +100,27 @@ def _followed(node: NodeView, sizes: tuple[Dim, ...]) -> str | None:
     return next((name for name in reversed(made) if (node.graph.dims(name) or ())[2:] == sizes[2:]), None)
 
 
-def _by_scale(operand: Dim, scale: float, sampling: Sampling) -> Sampling:
+def _by_scale(operand: Dim, scale: float, coordinates: str, nearest: str) -> Sampling | OpenSampling:
     if not 0 < scale < 1 << 10:
         raise NotLowered(f"its scale is {scale}")
-    if not isinstance(operand, int) and scale != int(scale):
+    if isinstance(operand, int) or scale == int(scale):
+        return Sampling(scale, None, coordinates, nearest)
+    # Of a power of two, the product is exact.
+    whole = floored(operand, int(1 / scale)) if 1 / scale in (2.0, 4.0, 8.0, 16.0, 32.0) else None
+    if whole is None:
         raise NotLowered(f"its scale is {scale}, and the size of its operand is not known before a run")
-    return Sampling(scale, None, sampling.coordinates, sampling.nearest)
+    return OpenSampling(whole, coordinates, nearest, scale)
 
 
-def _to_size(operand: Dim, size: Dim, sampling: Sampling) -> Sampling:
+def _to_size(operand: Dim, size: Dim, coordinates: str, nearest: str) -> Sampling | OpenSampling:
     if isinstance(operand, int) and isinstance(size, int) and operand > 0:
-        return Sampling(size / operand, size, sampling.coordinates, sampling.nearest)
+        return Sampling(size / operand, size, coordinates, nearest)
     factor = divided(size, operand)
-    if not isinstance(factor, int):
+    if isinstance(factor, int):
+        return Sampling(float(factor), None, coordinates, nearest)
+    if not is_count(size):
         raise NotLowered("how much larger it makes images is not known before a run")
-    return Sampling(float(factor), None, sampling.coordinates, sampling.nearest)
+    return OpenSampling(size, coordinates, nearest)
 
 
 def pad(node: NodeView) -> Step | tuple[Step, ...]:

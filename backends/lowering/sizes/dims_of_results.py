@@ -68,7 +68,7 @@ def dims_of_result(
     if node.op_type == "Resize" and len(node.input) > 3 and node.input[3] and not attributes.get("axes"):
         return known.vector(node.input[3])
     if node.op_type in _SAME_IMAGES:
-        return [first[0], *[None] * (len(first) - 1)]
+        return _dims_of_scaled(known, node, attributes, first)
     if node.op_type in _WINDOWS:
         return dims_of_windows(known, node, attributes, first)
     match node.op_type:
@@ -190,6 +190,20 @@ def dims_of_parts(
     if not sizes:
         sizes = [divided(first[axis], count)] * count
     return [[*first[:axis], size, *first[axis + 1 :]] for size in sizes]
+
+
+def _dims_of_scaled(
+    known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any], first: Dims
+) -> Sequence[Dim | None]:
+    """Of a Resize by factors that are whole numbers; of others, the images alone."""
+    place = 2 if len(node.input) > 2 else 1
+    scales = known.constant(node.input[place]) if place < len(node.input) and node.input[place] else None
+    if scales is None or scales.shape != (len(first),) or attributes.get("axes"):
+        return [first[0], *[None] * (len(first) - 1)]
+    return [
+        product((int(scale), size)) if scale == int(scale) else None
+        for size, scale in zip(first, scales.tolist(), strict=True)
+    ]
 
 
 def _dims_of_states(

@@ -16,6 +16,7 @@ from sift_onnx.backends.lowering.specs import (
     Conv,
     Joined,
     LayerNormalization,
+    LinearResize,
     Matmul,
     OpenSliced,
     PixelCopy,
@@ -75,13 +76,17 @@ def with_bounds(region: Region, sizes: Sequence[Sizes]) -> Region:
 
     They are those of the whole batch, also where that is cut into slabs.
     """
-    if not any(isinstance(step.spec, (OpenSliced, PixelCopy)) and step.spec.names() for step in region.steps):
+    if not any(
+        isinstance(step.spec, (LinearResize, OpenSliced, PixelCopy)) and step.spec.names() for step in region.steps
+    ):
         return region
     names = _named_sizes(
         region, {input_key(name, view): size for (name, view), size in zip(region.inputs, sizes, strict=True)}
     )
     steps = [
-        replace(step, spec=step.spec.bound(names)) if isinstance(step.spec, (OpenSliced, PixelCopy)) else step
+        replace(step, spec=step.spec.bound(names))
+        if isinstance(step.spec, (LinearResize, OpenSliced, PixelCopy))
+        else step
         for step in region.steps
     ]
     return replace(region, steps=tuple(steps))

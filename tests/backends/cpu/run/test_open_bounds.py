@@ -157,3 +157,49 @@ def test_the_last_window_of_a_pooling_may_be_the_only_one(op: str, size: int) ->
     y = net.op(op, y, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
     net.output(net.conv(y, 6, 5, 1))
     assert_one_region(net, [(1, size, 4), (3, 4, size), (17, size, size)])
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric"])
+def test_maps_are_resized_to_the_size_of_the_input(mode: str, coordinates: str) -> None:
+    """As segmentation does, and a mean of all pixels beside other branches."""
+    net = SparseNet(opset=18)
+    x = images(net)
+    y = net.op("Relu", net.op("Conv", x, net.weight(6, 4, 3, 3), strides=[2, 2], pads=[1] * 4))
+    pooled = net.conv(net.op("GlobalAveragePool", y), 6, 6, 1)
+    whole = net.op("Slice", net.op("Shape", y), integers(net, 2), integers(net, 4), integers(net, 0))
+    front = net.op("Slice", net.op("Shape", y), integers(net, 0), integers(net, 2), integers(net, 0))
+    spread = net.op("Resize", pooled, "", "", net.op("Concat", front, whole, axis=0), mode=mode)
+    y = net.conv(net.op("Concat", y, spread, axis=1), 12, 5, 1)
+    front = net.op("Concat", size_of(net, x, 0), integers(net, 5), axis=0)
+    target = net.op("Concat", front, size_of(net, x, 2), size_of(net, x, 3), axis=0)
+    y = net.op("Resize", y, "", "", target, mode=mode, coordinate_transformation_mode=coordinates)
+    net.output(net.conv(y, 5, 4, 1))
+    assert_one_region(net, SIZES, threads=2)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scale", [0.5, 0.25])
+def test_images_of_open_sizes_are_made_smaller(mode: str, scale: float) -> None:
+    net = SparseNet(opset=18)
+    y = net.conv(images(net), 4, 6, 3)
+    y = net.op("Resize", y, "", net.constant(np.float32([1, 1, scale, scale])), mode=mode)
+    net.output(net.conv(y, 6, 5, 3))
+    assert_one_region(net, SIZES)
+
+
+def test_signals_are_resized_to_the_length_of_another() -> None:
+    net = SparseNet(opset=18)
+    x = net.input("x", 2, 4, 21, declared=["n", 4, "t"])
+    y = net.op("Relu", net.op("Conv", x, net.weight(6, 4, 3), pads=[1, 1]))
+    short = net.op("Relu", net.op("Conv", y, net.weight(6, 6, 3), pads=[1, 1], strides=[2]))
+    target = net.op(
+        "Concat", net.op("Concat", size_of(net, x, 0), integers(net, 6), axis=0), size_of(net, y, 2), axis=0
+    )
+    longer = net.op("Resize", short, "", "", target, mode="linear")
+    net.output(net.op("Conv", net.op("Concat", longer, y, axis=1), net.weight(5, 12, 3), pads=[1, 1]))
+    program = CpuProgram(net.model(), ONE_THREAD)
+    for n, t in ((1, 21), (3, 8), (17, 5), (2, 2)):
+        feeds = {"x": np.random.default_rng(t).standard_normal((n, 4, t)).astype(np.float32)}
+        assert_same_as_onnxruntime(net.model(), feeds, program)
+    assert len(program.parts) == 1
