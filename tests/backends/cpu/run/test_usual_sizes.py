@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime
 
 from sift_onnx.backends.base import CompileOptions
+from sift_onnx.backends.cpu.run import opening
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import SiftError
 
@@ -108,6 +111,18 @@ def test_waveforms_are_whole_windows(stride: int, threads: int) -> None:
     with pytest.raises(SiftError):
         program.run(feeds_of((1, 4, stride**2 * 3 + 1)))
     assert_same_as_onnxruntime(model, feeds_of((2, 4, stride**2)), program)
+
+
+def test_a_session_from_a_packed_folder_knows_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening._shared, "get", lambda *_: None)
+    model = ends().model()
+    onnx.save(model, tmp_path / "m.onnx")
+    for _ in range(2):
+        options = CompileOptions(threads=1, deterministic=True, packed_cache=tmp_path / "packed")
+        program = CpuProgram(str(tmp_path / "m.onnx"), options)
+        assert any("planned for sizes 't' of 20 or more" in placement.reason for placement in program.placements)
+        for n, t in ((2, 30), (1, 12), (3, 20)):
+            assert_same_as_onnxruntime(model, feeds_of((n, t, 6)), program)
 
 
 def test_given_sizes_that_are_not_usual_are_planned_as_they_are() -> None:
