@@ -81,9 +81,8 @@ def unary_function(node: NodeView) -> Step:
 def sign(node: NodeView) -> tuple[Step, ...]:
     """Sign, as a large multiple that is cut off at -1 and 1: twice, for the smallest numbers. That of NaN is NaN."""
     between = node.between("multiple")
-    ends = ("clip", -1.0, 1.0)
-    first = with_number(node, 0, node.operand(0), _LARGE, "multiply")
-    first = replace(first, spec=replace(first.spec, activation=ends), output=between)
+    spec = Elementwise("multiply", ("clip", -1.0, 1.0), repeats=True)
+    first = replace(with_number(node, 0, node.operand(0), _LARGE, "multiply"), spec=spec, output=between)
     return first, replace(first, inputs=(between, first.inputs[1]), output=node.output, view=first.result_view)
 
 
