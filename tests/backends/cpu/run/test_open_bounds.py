@@ -211,12 +211,10 @@ def test_sizes_of_a_region_behind_onnxruntime_are_expressions_of_the_inputs() ->
     x = net.input("x", 2, 1, 41, declared=["n", 1, "s"])
     y = net.op("Conv", x, net.weight(8, 1, 7), strides=[3])
     angles = net.op("Acos", net.op("Tanh", y), name="angles")
-    rows = net.dense(net.op("Transpose", angles, perm=[0, 2, 1]), 8, 8)
-    frames = size_of(net, y, 2)
-    split = net.op("Reshape", rows, net.op("Concat", integers(net, -1), frames, integers(net, 2, 4), axis=0))
-    turned = net.op("Transpose", net.op("Mul", split, net.weight(2, 4)), perm=[0, 1, 3, 2])
-    back = net.op("Reshape", turned, net.op("Concat", integers(net, -1), frames, integers(net, 8), axis=0))
-    net.output(net.dense(net.op("Add", back, rows), 8, 5))
+    rows = net.op("Reshape", net.dense(net.op("Transpose", angles, perm=[0, 2, 1]), 8, 8), integers(net, -1, 8))
+    target = net.op("Concat", integers(net, -1), size_of(net, y, 2), integers(net, 8), axis=0)
+    back = net.op("Reshape", net.op("Tanh", rows), target)
+    net.output(net.dense(net.op("Softmax", back, axis=1), 8, 5))
     program = CpuProgram(net.model(), ONE_THREAD)
     for n, s in ((2, 41), (1, 7), (3, 60), (17, 12)):
         feeds = {"x": np.random.default_rng(s).standard_normal((n, 1, s)).astype(np.float32)}
