@@ -6,11 +6,28 @@ the lowering treats that as unknown, and leaves the node to onnxruntime.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import cast
 
+from sift_onnx.backends.lowering.dim_bounds import distributed, is_at_least, larger, smaller
+from sift_onnx.backends.lowering.dim_terms import (
+    Dim,
+    Dims,
+    added,
+    are_counts,
+    difference,
+    factors,
+    is_count,
+    product,
+    subtracted,
+    sum_of,
+    terms,
+)
 from sift_onnx.errors import BackendError
 
 __all__ = [
+    "OF_TWO",
     "Dim",
     "Dims",
     "added",
@@ -21,18 +38,24 @@ __all__ = [
     "cut",
     "difference",
     "divided",
+    "factors",
     "floored",
+    "is_at_least",
+    "is_bound_by",
+    "is_count",
+    "larger",
+    "modulo",
     "names_in",
     "product",
     "quotient",
     "remainder",
+    "smaller",
     "solved",
+    "subtracted",
     "terms",
+    "truncated",
     "window",
 ]
-
-Dim = int | str | tuple["Dim", ...]
-Dims = tuple[Dim, ...]
 
 
 def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool = False) -> Dim:
@@ -43,12 +66,13 @@ def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, 
     reach = dilation * (kernel - 1) + 1
     if isinstance(size, int):
         room = size + sum(pads) - reach
-        if room < 0:
-            return 0
         if not ceil_mode:
-            return room // stride + 1
-        count = -(-room // stride) + 1
+            return max(room // stride + 1, 0)
+        count = max(-(-room // stride) + 1, 0)
         return count - 1 if (count - 1) * stride >= size + pads[0] else count
+    if ceil_mode and stride <= reach - pads[1]:
+        # No window begins behind the axis.
+        return _positions(size, stride, sum(pads) - reach + stride - 1)
     if ceil_mode and (stride > 1 or sum(pads) != reach - 1):
         return ("window", size, stride, sum(pads) - reach, 1)
     return _positions(size, stride, sum(pads) - reach)
@@ -60,7 +84,7 @@ def _positions(size: Dim, stride: int, room: int) -> Dim:
     ``("window", base, stride, room, 0)`` has no number in its base, nor as much room as a stride, and windows of
     windows are one.
     """
-    symbols, number = _terms(size)
+    symbols, number = sum_of(size)
     if not are_counts(symbols):
         return ("window", size, stride, room, 0)
     base, room = added(symbols), room + number
@@ -68,7 +92,8 @@ def _positions(size: Dim, stride: int, room: int) -> Dim:
     if stride == 1:
         return added([base, room + 1]) if room >= -1 else ("window", base, 1, room, 0)
     match base:
-        case ("window", inner, int(first), int(own), 0) if own >= -first:
+        # Of no windows there are none where a part of the first one is taken off.
+        case ("window", inner, int(first), int(own), 0) if own >= -first or room < 0:
             return _positions(inner, first * stride, own + first * (1 + room))
     more = max(room // stride + 1, 0)
     return added([("window", base, stride, room - more * stride, 0), more])
@@ -78,82 +103,43 @@ def cut(size: Dim, end: Dim) -> Dim:
     """Of an axis of ``size``, the positions before ``end``."""
     if isinstance(size, int) and isinstance(end, int):
         return min(size, end)
-    rest = difference(size, end)
-    if rest is not None and are_counts(terms(rest)) and _terms(rest)[1] >= 0:
+    if is_at_least(size, end):
         return end
     times = divided(size, end)
     return end if isinstance(times, int) and times > 0 else ("cut", size, end)
 
 
-def product(sizes: Iterable[Dim]) -> Dim:
-    """The sizes multiplied; the order of symbols does not matter."""
-    factor = 1
-    symbols: list[Dim] = []
-    for size in sizes:
-        if isinstance(size, int):
-            factor *= size
-            continue
-        more, times = _symbols(size)
-        symbols += more
-        factor *= times
-    if not symbols or factor == 0:
-        return factor
-    if factor == 1 and len(symbols) == 1:
-        return symbols[0]
-    return ("product", factor, *sorted(symbols, key=repr))
-
-
-def added(sizes: Iterable[Dim]) -> Dim:
-    """The sizes added; the order of symbols does not matter."""
-    number = 0
-    symbols: list[Dim] = []
-    for size in sizes:
-        more, own = _terms(size)
-        symbols += more
-        number += own
-    if not symbols:
-        return number
-    if number == 0 and len(symbols) == 1:
-        return symbols[0]
-    return ("sum", number, *sorted(symbols, key=repr))
-
-
-def difference(size: Dim, less: Dim) -> Dim | None:
-    """``size`` without ``less``, where that is a part of it; None where it is not known to be."""
-    symbols, number = _terms(size)
-    others, own = _terms(less)
-    for symbol in others:
-        if symbol not in symbols:
-            return None
-        symbols.remove(symbol)
-    return added([number - own, *symbols])
-
-
 def quotient(total: Dim, part: Dim) -> Dim:
-    """``total`` by ``part``, which is known to divide it."""
+    """``total`` by ``part``, which divides it in every run that gets there."""
+    total, part = _reduced(total, part)
     if part == 1:
         return total
     if isinstance(total, int) and isinstance(part, int):
         return total // part if part else 0
-    if total == part:
-        return 1
-    symbols, factor = _symbols(total)
-    others, divisor = _symbols(part)
-    for symbol in others:
-        if symbol not in symbols:
-            return ("quotient", total, part)
-        symbols.remove(symbol)
-    if divisor == 0 or factor % divisor:
-        return ("quotient", total, part)
-    return product([factor // divisor, *symbols])
+    # Nothing is left over.
+    whole = floored(total, part)
+    return ("quotient", total, part) if whole is None else whole
 
 
 def divided(total: Dim, part: Dim) -> Dim | None:
     """``total`` by ``part``; None if that is not known to be whole."""
-    if isinstance(total, int) and isinstance(part, int) and (part == 0 or total % part):
-        return None
-    result = quotient(total, part)
-    return None if isinstance(result, tuple) and result[0] == "quotient" else result
+    total, part = _reduced(total, part)
+    return total if part == 1 else None
+
+
+def _reduced(total: Dim, part: Dim) -> tuple[Dim, Dim]:
+    """The same ratio without what both are products of; of something by itself, that of 1 to 1."""
+    if total == part and part != 0:
+        return 1, 1
+    symbols, factor = factors(total)
+    others, divisor = factors(part)
+    for symbol in list(others):
+        if symbol in symbols:
+            symbols.remove(symbol)
+            others.remove(symbol)
+    common = math.gcd(factor, divisor) or 1
+    common = -common if divisor < 0 else common
+    return product([factor // common, *symbols]), product([divisor // common, *others])
 
 
 def floored(total: Dim, part: Dim) -> Dim | None:
@@ -162,7 +148,7 @@ def floored(total: Dim, part: Dim) -> Dim | None:
         return None
     if isinstance(total, int):
         return total // part if total >= 0 else None
-    symbols, number = _terms(total)
+    symbols, number = sum_of(total)
     # What is taken off a size is a part of it, so nothing is negative.
     return added([_positions(total, part, 0), -1]) if are_counts(symbols) and number >= -part else None
 
@@ -171,8 +157,38 @@ def remainder(total: Dim, part: Dim) -> int | None:
     """What is left of ``total`` when ``part`` divides it, with the sign of ``part``; None if that is not known."""
     if not isinstance(part, int) or part == 0:
         return None
-    symbols, number = _terms(total)
+    symbols, number = sum_of(total)
     return number % part if all(divided(symbol, part) is not None for symbol in symbols) else None
+
+
+def modulo(total: Dim, part: Dim) -> Dim:
+    """What is left of ``total`` when ``part`` divides it, with the sign of ``part``, as an expression."""
+    known = remainder(total, part)
+    if known is not None:
+        return known
+    if not isinstance(part, int) or part < 1:
+        return ("remainder", total, part)
+    symbols, number = sum_of(total)
+    rest = [symbol for symbol in symbols if divided(symbol, part) is None]
+    number %= part
+    is_forward = are_counts(rest)
+    if not is_forward:
+        # Backwards from the last position of a multiple.
+        rest, number = [product((-1, symbol)) for symbol in rest], part - 1 - number
+    whole = added((*rest, number))
+    multiple = floored(whole, part)
+    if multiple is None:
+        return ("remainder", total, part)
+    left = added((whole, *distributed(product((-part, multiple)))))
+    return left if is_forward else subtracted(part - 1, left)
+
+
+def truncated(total: Dim, part: Dim) -> Dim:
+    """``total`` by ``part`` as integers are divided, rounded towards zero."""
+    if isinstance(total, int) and isinstance(part, int) and part:
+        return abs(total) // abs(part) * (1 if (total < 0) == (part < 0) else -1)
+    whole = floored(total, part)
+    return ("truncated", total, part) if whole is None else whole
 
 
 def broadcast(first: Dim, second: Dim) -> Dim:
@@ -182,33 +198,44 @@ def broadcast(first: Dim, second: Dim) -> Dim:
     return second if first == 1 else ("broadcast", first, second)
 
 
-def bound(size: Dim, known: Mapping[str, Dim]) -> Dim:
-    """``size`` with numbers, or other sizes, in the place of the names that are ``known``."""
+def bound(size: Dim, known: Mapping[str, Dim] | Mapping[Dim, Dim]) -> Dim:
+    """``size`` with numbers, or other sizes, in the place of the names and expressions that are ``known``."""
+    if isinstance(size, int):
+        return size
+    found = cast("Mapping[Dim, Dim]", known).get(size)
+    if found is not None:
+        return found
     match size:
-        case int():
-            return size
-        case str():
-            return known.get(size, size)
-        case ("product", *factors):
-            return product(bound(factor, known) for factor in factors)
-        case ("sum", *terms):
-            return added(bound(term, known) for term in terms)
-        case ("quotient", total, part):
-            return quotient(bound(total, known), bound(part, known))
-        case ("cut", of, end):
-            return cut(bound(of, known), bound(end, known))
+        case ("product", *parts):
+            return product(bound(part, known) for part in parts)
+        case ("sum", *parts):
+            return added(bound(part, known) for part in parts)
         case ("window", of, int(stride), int(pads), 0):
             before = bound(of, known)
             return window(before, -pads, stride, 1, (0, 0)) if before != of else size
-        case ("broadcast", first, second):
-            return broadcast(bound(first, known), bound(second, known))
+        case (str(kind), first, second) if kind in OF_TWO:
+            return OF_TWO[kind](bound(first, known), bound(second, known))
     return size
+
+
+# Expressions of two sizes, by what stands before them.
+OF_TWO: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+    "broadcast": broadcast, "cut": cut, "larger": larger, "quotient": quotient, "remainder": modulo,
+    "smaller": smaller, "truncated": truncated,
+}  # fmt: skip
+
+
+def is_bound_by(size: Dim, known: Collection[Dim]) -> bool:
+    """Whether :func:`bound` makes a number of ``size`` with numbers for what is ``known``."""
+    if isinstance(size, int) or size in known:
+        return True
+    return isinstance(size, tuple) and all(is_bound_by(part, known) for part in size[1:])
 
 
 def solved(total: Dim, other: Dim) -> tuple[str, int] | None:
     """The only name that two equal sizes leave open, and its number; None if they leave more open, or nothing."""
-    symbols, factor = _symbols(total)
-    others, divisor = _symbols(other)
+    symbols, factor = factors(total)
+    others, divisor = factors(other)
     for symbol in list(symbols):
         if symbol in others:
             symbols.remove(symbol)
@@ -228,37 +255,6 @@ def names_in(size: Dim | tuple[int, int]) -> set[str]:
     if isinstance(size, tuple):
         return set().union(*(names_in(part) for part in size[1:]))
     return set()
-
-
-def _symbols(size: Dim) -> tuple[list[Dim], int]:
-    """The symbols that a product is of, and its factor."""
-    if isinstance(size, int):
-        return [], size
-    if isinstance(size, tuple) and size[0] == "product":
-        assert isinstance(size[1], int)
-        return list(size[2:]), size[1]
-    return [size], 1
-
-
-def terms(size: Dim) -> list[Dim]:
-    """The symbols that are added to a number."""
-    return _terms(size)[0]
-
-
-def _terms(size: Dim) -> tuple[list[Dim], int]:
-    """The symbols that a sum is of, and its number."""
-    if isinstance(size, int):
-        return [], size
-    if isinstance(size, tuple) and size[0] == "sum":
-        assert isinstance(size[1], int)
-        return list(size[2:]), size[1]
-    return [size], 0
-
-
-def are_counts(symbols: Iterable[Dim]) -> bool:
-    """Whether none of them is negative in any run."""
-    factors = (symbol[1] for symbol in symbols if isinstance(symbol, tuple) and symbol[0] == "product")
-    return all(isinstance(factor, int) and factor >= 0 for factor in factors)
 
 
 def concrete(dims: Dims) -> tuple[int, ...]:

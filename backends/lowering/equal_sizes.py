@@ -7,16 +7,18 @@ them. What is known of them here is all that there is: a plan is made of names, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
 
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, holds, in_words
+from sift_onnx.backends.lowering.dims import Dim, names_in
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.meeting_sizes import names_that_meet
 
-__all__ = ["NOTHING_EQUAL", "EqualSizes", "OpenAxis", "taken_for_equal"]
+__all__ = ["NOTHING_EQUAL", "EqualSizes", "OpenAxis", "open_axes", "taken_for_equal", "with_conditions"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,13 @@ class EqualSizes:
 
     Attributes:
         groups: of two axes or more, each of another name. The first name stands for all.
+        conditions: expressions of names that are not negative in these runs; see :class:`AssumedSizes`.
+        axes: of the names in the conditions.
     """
 
     groups: tuple[tuple[OpenAxis, ...], ...] = ()
+    conditions: tuple[Dim, ...] = ()
+    axes: tuple[OpenAxis, ...] = ()
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -53,10 +59,12 @@ class EqualSizes:
     def text(self) -> str:
         """What is taken for equal, in words; empty if nothing is."""
         groups = [", ".join(repr(axis.name) for axis in group) for group in self.groups]
-        return f"planned for equal sizes {' and '.join(groups)}" if groups else ""
+        found = f"planned for equal sizes {' and '.join(groups)}" if groups else ""
+        usual = in_words(self.conditions)
+        return "; ".join(filter(None, (found, f"planned for sizes {usual}" if usual else "")))
 
     def difference(self, shapes: Mapping[str, tuple[int, ...]]) -> str:
-        """Two axes of a group whose sizes differ, in words; empty if there are none.
+        """Two axes of a group whose sizes differ, or a size that the conditions exclude, in words; empty without such.
 
         Args:
             shapes: of the inputs, by name; those that are missing have any size.
@@ -71,11 +79,19 @@ class EqualSizes:
                         f"{axis.name!r} is {size} in input {axis.input!r}, and {first.name!r} is {sizes[0]} in input "
                         f"{first.input!r}"
                     )
-        return ""
+        return self._excluded(shapes) if self.conditions else ""
+
+    def _excluded(self, shapes: Mapping[str, tuple[int, ...]]) -> str:
+        known = [axis for axis in self.axes if axis.input in shapes]
+        sizes = {axis.name: shapes[axis.input][axis.axis] for axis in known}
+        if all(holds(condition, sizes) for condition in self.conditions):
+            return ""
+        listed = ", ".join(f"{axis.name!r} is {sizes[axis.name]} in input {axis.input!r}" for axis in known)
+        return f"{listed}, and not {in_words(self.conditions)}"
 
     def difference_of(self, feeds: Mapping[str, npt.NDArray[Any]]) -> str:
         """As :meth:`difference`, of arrays."""
-        return self.difference({name: array.shape for name, array in feeds.items()}) if self.groups else ""
+        return self.difference({name: array.shape for name, array in feeds.items()}) if self != NOTHING_EQUAL else ""
 
 
 NOTHING_EQUAL = EqualSizes()
@@ -95,7 +111,9 @@ def taken_for_equal(
         with_names: makes the graph with other names, by those of the model.
         shapes: of inputs that are known; their sizes are not taken for equal where they differ.
     """
-    groups: dict[str, tuple[OpenAxis, ...]] = {name: (axis,) for name, axis in _open_axes(graph).items()}
+    groups: dict[str, tuple[OpenAxis, ...]] = {name: (axis,) for name, axis in open_axes(graph).items()}
+    for name in graph.outputs:
+        graph.dims(name)  # what is assumed of sizes is known from then on
     inputs = {name: {spec for spec in graph.inputs if name in (graph.dims(spec) or ())} for name in groups}
     found, view = NOTHING_EQUAL, graph
     while len(groups) > 1:
@@ -119,12 +137,22 @@ def taken_for_equal(
     return found, view
 
 
+def with_conditions(equal: EqualSizes, graph: GraphView, assumed: AssumedSizes) -> EqualSizes | None:
+    """``equal``, with what was assumed of the sizes of ``graph``; None if that is of sizes that no input has."""
+    conditions = tuple(assumed.conditions)
+    axes = open_axes(graph)
+    names = set().union(*map(names_in, conditions))
+    if not names <= set(axes):
+        return None
+    return replace(equal, conditions=conditions, axes=tuple(axis for name, axis in axes.items() if name in names))
+
+
 def _group_of(groups: Mapping[str, tuple[OpenAxis, ...]], name: str) -> str | None:
     """The first name of the group that has this one; None for what is no name of an input."""
     return next((first for first, group in groups.items() if any(axis.name == name for axis in group)), None)
 
 
-def _open_axes(graph: GraphView) -> dict[str, OpenAxis]:
+def open_axes(graph: GraphView) -> dict[str, OpenAxis]:
     """The first axis of each name that an input has, by the name, in the order of inputs."""
     found: dict[str, OpenAxis] = {}
     for name in graph.inputs:

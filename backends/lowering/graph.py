@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.folding import Folder
 from sift_onnx.backends.lowering.sizes import Sizes
@@ -45,10 +46,12 @@ class GraphView:
         intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
         rounding: relative error of the graph's constants: those of formulas are recognized up to it.
+        assumed: what simplifies sizes to those of usual runs; None for sizes of any run.
         moves: indices of nodes that only move values for other nodes, and that the model does not have.
     """
 
     rounding: float = 1e-5
+    assumed: AssumedSizes | None = None
     moves: frozenset[int] = frozenset()
 
     def __init__(self, model: Model) -> None:
@@ -72,13 +75,18 @@ class GraphView:
         proto.graph.node.extend(nodes)
         proto.graph.initializer.extend(stub_of(constant, STREAMED_FROM) for constant in constants.values())
         view = GraphView.__new__(GraphView)
-        view.rounding = self.rounding
+        view.rounding, view.assumed = self.rounding, self.assumed
         origin = [(node, None if index is None else places.get(index)) for node, index in self.origin]
         view._read(proto, {**self.constants, **constants}, origin)
         return view
 
-    def with_names(self, names: Mapping[str, str]) -> GraphView:
-        """The same graph, with other names for open sizes of its inputs: the new name by the one that they have."""
+    def with_names(self, names: Mapping[str, str], assumed: AssumedSizes | None = None) -> GraphView:
+        """The same graph, with other names for open sizes of its inputs: the new name by the one that they have.
+
+        Args:
+            names: of sizes.
+            assumed: see :class:`GraphView`.
+        """
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         for info in proto.graph.input:
@@ -90,7 +98,7 @@ class GraphView:
                 if dim.dim_param in names:
                     dim.dim_param = names[dim.dim_param]
         view = GraphView.__new__(GraphView)
-        view.rounding = self.rounding
+        view.rounding, view.assumed = self.rounding, assumed
         view._read(proto, dict(self.constants), self.origin)
         return view
 
@@ -151,7 +159,13 @@ class GraphView:
 
     @cached_property
     def _sizes(self) -> Sizes:
-        return Sizes(self.nodes, self.opset, self._inferred_dims, self.constants, self._inference[1], self._learned)
+        return Sizes(
+            self.nodes, self.opset, self._inferred_dims, self.constants, self._inference[1], self._learned, self.assumed
+        )
+
+    def usual(self, dims: Dims) -> Dims:
+        """``dims`` as they are in usual runs, if the graph is for these."""
+        return dims if self.assumed is None else self.assumed.dims(dims)
 
     def learn(self, name: str, dims: Dims) -> None:
         """Take ``dims`` for the sizes of a value, which inference cannot know; others follow from them."""

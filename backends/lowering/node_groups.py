@@ -147,7 +147,7 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
             if step.output not in graph.producers:
                 graph.intermediates.add(step.output)
             first, *others = (dims.get(name) or graph.dims(name) or () for name in step.inputs)
-            dims[step.output] = result_dims(step.spec, first, *others[:1])
+            dims[step.output] = graph.usual(result_dims(step.spec, first, *others[:1]))
             reads = tuple(dict.fromkeys(n for n in (*step.inputs, *step.arrays) if n and n not in graph.constants))
             for name in reads:
                 if name in graph.derived:

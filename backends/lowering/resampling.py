@@ -6,15 +6,26 @@ Coordinates are those of ONNX's Resize, in float32 as onnxruntime computes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from sift_onnx.backends.lowering.dims import Dim, product, window
+from sift_onnx.backends.lowering.cut_sizes import sliced
+from sift_onnx.backends.lowering.dims import Dim, added, bound, names_in, product, window
 
-__all__ = ["COORDINATES", "NEAREST", "AxisMap", "Padding", "Sampling", "Slicing"]
+__all__ = [
+    "COORDINATES",
+    "NEAREST",
+    "AxisMap",
+    "OpenPadding",
+    "OpenSampling",
+    "OpenSlicing",
+    "Padding",
+    "Sampling",
+    "Slicing",
+]
 
 # The end of a slice that has none.
 _OPEN = 1 << 31
@@ -25,7 +36,8 @@ class Sampling:
     """Samples of an axis, evenly spaced.
 
     Attributes:
-        scale: of the result's size to the operand's; a whole number where the operand's is not known.
+        scale: of the result's size to the operand's; a whole number where the operand's is not known. 0 is that of the
+            sizes of a run.
         size: of the result; None where it follows from the scale.
         coordinates: where samples lie, a key of :data:`COORDINATES`.
         nearest: which pixel is taken, a key of :data:`NEAREST`; of no meaning between two pixels.
@@ -59,7 +71,7 @@ class Sampling:
         size = self.size_of(operand)
         assert isinstance(size, int)
         places = np.arange(size, dtype=np.float32)
-        return COORDINATES[self.coordinates](places, np.float32(self.scale), operand, size)
+        return COORDINATES[self.coordinates](places, np.float32(self.scale or size / max(operand, 1)), operand, size)
 
 
 _Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
@@ -109,6 +121,10 @@ class Padding:
         """Size of the result."""
         return window(operand, 1, 1, 1, (self.before, self.after))
 
+    def fits(self, operand: int) -> bool:
+        """Whether an operand of this size has as many pixels as are reflected."""
+        return self.mode != "reflect" or max(self.before, self.after) < operand or (self.before, self.after) == (0, 0)
+
     def sources(self, operand: int) -> list[int]:
         """The pixel that each one of the result is, for an operand of this size."""
         places = range(-self.before, operand + self.after)
@@ -131,14 +147,114 @@ class Slicing:
     step: int
 
     def size_of(self, operand: Dim) -> Dim:
-        """Size of the result; of an operand whose size is not known, only for what is left from the start on."""
+        """Size of the result."""
         if isinstance(operand, int):
             return len(self.sources(operand))
-        return window(operand, 1, self.step, 1, (-self.start, 0))
+        found = sliced(operand, self.start, self.stop, self.step)
+        assert found is not None, "the rule has asked"
+        return found
 
     def sources(self, operand: int) -> list[int]:
         """The pixel that each one of the result is, for an operand of this size."""
         return list(range(operand)[self.start : self.stop : self.step])
 
 
-AxisMap = Sampling | Padding | Slicing
+@dataclass(frozen=True)
+class OpenSampling:
+    """:class:`Sampling` of as many pixels as only a run knows, evenly from the first to the last; or by a ``scale``."""
+
+    size: Dim
+    coordinates: str
+    nearest: str = "floor"
+    scale: float = 0.0
+
+    def size_of(self, operand: Dim) -> Dim:
+        """Size of the result."""
+        return self.size
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return names_in(self.size)
+
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return (self.size,)
+
+    def bound(self, known: Mapping[Dim, int]) -> Sampling:
+        """With the sizes that are ``known``, all of which it has."""
+        size = bound(self.size, known)
+        assert isinstance(size, int), "the plan has asked"
+        return Sampling(self.scale, size, self.coordinates, self.nearest)
+
+    def sources(self, operand: int) -> list[int]:
+        """The pixel that each one of the result is, for an operand of this size, where all bounds are numbers."""
+        return self.bound({}).sources(operand)
+
+    def neighbours(self, operand: int) -> list[tuple[int, int, float]]:
+        """The two pixels that each one of the result lies between, where all bounds are numbers."""
+        return self.bound({}).neighbours(operand)
+
+
+@dataclass(frozen=True)
+class OpenPadding:
+    """:class:`Padding` by as many pixels as only a run knows, and no negative number."""
+
+    before: Dim
+    after: Dim
+    mode: Literal["constant", "edge", "reflect"] = "constant"
+
+    def size_of(self, operand: Dim) -> Dim:
+        """Size of the result."""
+        return added((self.before, operand, self.after))
+
+    def sources(self, operand: int) -> list[int]:
+        """The pixel that each one of the result is, for an operand of this size, where all bounds are numbers."""
+        return self.bound({}).sources(operand)
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return names_in(self.before) | names_in(self.after)
+
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return self.before, self.after
+
+    def bound(self, known: Mapping[Dim, int]) -> Padding:
+        """With the sizes that are ``known``, all of which it has."""
+        before, after = bound(self.before, known), bound(self.after, known)
+        assert isinstance(before, int) and isinstance(after, int), "the plan has asked"
+        return Padding(before, after, self.mode)
+
+
+@dataclass(frozen=True)
+class OpenSlicing:
+    """:class:`Slicing` of neighbouring pixels, whose bounds only a run knows; ``count`` is as far as it is known."""
+
+    start: Dim
+    stop: Dim | None
+    count: Dim
+
+    def size_of(self, operand: Dim) -> Dim:
+        """Size of the result."""
+        return self.count
+
+    def sources(self, operand: int) -> list[int]:
+        """The pixel that each one of the result is, for an operand of this size, where all bounds are numbers."""
+        return self.bound({}).sources(operand)
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*map(names_in, self.asked()))
+
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return (self.start,) if self.stop is None else (self.start, self.stop)
+
+    def bound(self, known: Mapping[Dim, int]) -> Slicing:
+        """With the sizes that are ``known``, all of which it has."""
+        start, stop = bound(self.start, known), None if self.stop is None else bound(self.stop, known)
+        assert isinstance(start, int) and (stop is None or isinstance(stop, int)), "the plan has asked"
+        return Slicing(start, stop, 1)
+
+
+AxisMap = Sampling | Padding | Slicing | OpenPadding | OpenSampling | OpenSlicing

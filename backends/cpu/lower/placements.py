@@ -14,6 +14,7 @@ from sift_onnx.backends.lowering.specs import (
     Conv,
     Depthwise,
     Matmul,
+    OpenSliced,
     QuantizedMatmul,
     Recurrent,
     Repeated,
@@ -81,6 +82,6 @@ def _kernel_reason(spec: Spec) -> str:
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():
             return "the same values under other sizes"
-        case Transposed() | Sliced() | Repeated():
+        case Transposed() | Sliced() | OpenSliced() | Repeated():
             return "a view: values are copied where a layer needs them in another order"
     return "between sparse layers: its operands stay in the kernels' layout"

@@ -16,7 +16,18 @@ from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, pays
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Conv, Matmul, OpenJoined, QuantizedMatmul, Recurrent, Repeated, Reshaped
+from sift_onnx.backends.lowering.specs import (
+    Conv,
+    LinearResize,
+    Matmul,
+    OpenJoined,
+    OpenSliced,
+    PixelCopy,
+    QuantizedMatmul,
+    Recurrent,
+    Repeated,
+    Reshaped,
+)
 
 __all__ = ["MARGIN", "Setting", "is_certain", "is_sparse", "region_estimates", "sizes_to_expect", "why_not_profitable"]
 
@@ -141,6 +152,10 @@ def _bound(step: Step, sizes: Sizes) -> Step:
     spec = step.spec
     if isinstance(spec, OpenJoined):
         return replace(step, spec=replace(spec, size=_size(spec.size, sizes)))
+    if isinstance(spec, OpenSliced):
+        return replace(step, spec=OpenSliced(tuple(replace(own, count=_size(own.count, sizes)) for own in spec.ranges)))
+    if isinstance(spec, (LinearResize, PixelCopy)):
+        return replace(step, spec=spec.bound({name: _size(name, sizes) for name in spec.names()}))
     if not isinstance(spec, (Reshaped, Repeated)):
         return step
     return replace(step, spec=spec.bound({name: _size(name, sizes) for name in spec.names()}))
@@ -161,5 +176,7 @@ def _size(dim: Dim, sizes: Sizes) -> int:
         case ("broadcast", first, second):
             return max(_size(first, sizes), _size(second, sizes))
         case ("window", size, int(stride), int(pads), _):
-            return (_size(size, sizes) + pads) // stride + 1
+            return max((_size(size, sizes) + pads) // stride + 1, 0)
+        case ("cut" | "smaller", first, second):
+            return min(_size(first, sizes), _size(second, sizes))
     return _UNKNOWN_SIZE

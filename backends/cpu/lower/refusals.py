@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, SPARSE_BELOW, pays
+from sift_onnx.backends.lowering.dims import is_bound_by
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.node_groups import NodeGroup
 from sift_onnx.backends.lowering.partition import Part
@@ -15,8 +16,11 @@ from sift_onnx.backends.lowering.specs import (
     Conv,
     GatherElements,
     Joined,
+    LinearResize,
     Matmul,
     OpenJoined,
+    OpenSliced,
+    PixelCopy,
     QuantizedMatmul,
     Recurrent,
     Repeated,
@@ -31,6 +35,7 @@ from sift_onnx.backends.lowering.subgraph import unexchangeable
 __all__ = ["carried_out", "circular", "indivisible", "own_reason", "stranded", "unsized"]
 
 _PARTS_OF_ATTENTION = (BatchedMatmul, Softmax)
+_ASKING = (LinearResize, OpenSliced, PixelCopy, Repeated, Reshaped)
 _SELECTIONS = (ArgExtreme, TopK, GatherElements)
 
 
@@ -62,11 +67,15 @@ def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], st
         steps = [group.step for group in part.groups if group.step is not None]
         read = {name for step in steps for name in (*step.inputs, step.mask)}
         operands = read.intersection(part.inputs)
-        known = {size for name in operands for size in graph.dims(name) or () if isinstance(size, str)}
+        known = {size for name in operands for size in graph.dims(name) or () if not isinstance(size, int)}
         for group in part.groups:
             spec = group.step.spec if group.step is not None else None
-            if isinstance(spec, (Reshaped, Repeated)) and not spec.names() <= known:
+            if not isinstance(spec, _ASKING) or all(is_bound_by(size, known) for size in spec.asked()):
+                continue
+            if isinstance(spec, (Reshaped, Repeated)):
                 refused[group.nodes] = "its target is computed during the run"
+            else:
+                refused[group.nodes] = "its bounds are computed during the run"
     return refused
 
 
@@ -81,7 +90,7 @@ def carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
             step = group.step
             if step is None:
                 continue
-            copies = isinstance(step.spec, (Transposed, Sliced, Repeated, Joined, OpenJoined))
+            copies = isinstance(step.spec, (Transposed, Sliced, OpenSliced, Repeated, Joined, OpenJoined))
             if copies or (isinstance(step.spec, Reshaped) and step.inputs[0] in moved):
                 moved.add(step.output)
     # A node of several results, such as Split, stays if kernels read one of them.

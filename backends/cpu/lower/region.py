@@ -21,7 +21,7 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.partition import Part
 from sift_onnx.backends.lowering.quantization import Quantization
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Transposed
+from sift_onnx.backends.lowering.specs import LinearResize, OpenSliced, PixelCopy, Transposed
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
 from sift_onnx.operators.labels import node_name
 
@@ -107,7 +107,10 @@ class Region:
         return self._divided(self.early_of_few)
 
     def _divided(self, early: int) -> tuple[Region, ...]:
-        if not early:
+        # Bounds of slices follow from the inputs of the region, which a later stage does not have.
+        if not early or any(
+            isinstance(step.spec, (LinearResize, OpenSliced, PixelCopy)) and step.spec.names() for step in self.steps
+        ):
             return ()
         if early == len(self.steps):
             return (replace(self, early=0, early_of_few=0, single=True),)

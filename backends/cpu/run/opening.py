@@ -37,7 +37,14 @@ from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trials import Trials, clock_of
 from sift_onnx.backends.cpu.run.whole_model import SourceFile, may_be_opened, whole_model
 from sift_onnx.backends.forks import renew_in_children
-from sift_onnx.backends.lowering.equal_sizes import NOTHING_EQUAL, EqualSizes, taken_for_equal
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
+from sift_onnx.backends.lowering.equal_sizes import (
+    NOTHING_EQUAL,
+    EqualSizes,
+    open_axes,
+    taken_for_equal,
+    with_conditions,
+)
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.lowering.volumes import volumes_as_images
@@ -208,7 +215,7 @@ class _Opener:
         self.constant_bytes = sum(nbytes_of(constant) for constant in graph.constants.values())
         is_timed = not self.options.deterministic and may_be_opened(read.graph)
         plan, equal = self._plan(graph, is_timed), NOTHING_EQUAL
-        if self.assumes and len(plan.parts) != 1:
+        if self.assumes and len(plan.parts) != 1 and open_axes(graph):
             plan, equal = self._in_fewer_parts(read, graph, plan, is_timed)
         inputs: tuple[TensorSpec, ...] = ()
         outputs: tuple[TensorSpec, ...] = ()
@@ -227,16 +234,40 @@ class _Opener:
 
     def _in_fewer_parts(self, read: ReadModel, graph: GraphView, plan: Plan, is_timed: bool) -> tuple[Plan, EqualSizes]:
         """A plan that takes sizes which meet for equal, and which these are, if it has fewer parts than ``plan``."""
+        found, least = NOTHING_EQUAL, plan
+        for assumed in (None, AssumedSizes(), AssumedSizes(divides=True)):
+            if assumed is not None and not _is_shorter(2, least):
+                break
+            equal, view = self._taken_for_equal(read, graph, assumed)
+            # What rules make of values that the model does not name may have other sizes.
+            may_assume = assumed is not None and bool(least.parts)
+            if equal is None or (equal == found and not may_assume):
+                continue
+            other = self._plan(view, is_timed)
+            if assumed is not None:
+                equal = self._with_conditions(equal, graph, assumed)
+            if equal is not None and other.parts and _is_shorter(len(other.parts), least):
+                found, least = equal, other
+        return least, found
+
+    def _taken_for_equal(
+        self, read: ReadModel, graph: GraphView, assumed: AssumedSizes | None
+    ) -> tuple[EqualSizes | None, GraphView]:
+        """What a plan takes for equal, and the graph; None if it would assume what no run can check."""
 
         def with_names(names: Mapping[str, str]) -> GraphView:
-            return volumes_as_images(read.with_names(names))
+            return volumes_as_images(read.with_names(names, assumed))
 
-        equal, named = taken_for_equal(graph, with_names, self.options.input_shapes or {})
-        if equal == NOTHING_EQUAL:
-            return plan, equal
-        other = self._plan(named, is_timed)
-        is_better = other.parts and (not plan.parts or len(other.parts) < len(plan.parts))
-        return (other, equal) if is_better else (plan, NOTHING_EQUAL)
+        shapes = self.options.input_shapes or {}
+        if assumed is None:
+            return taken_for_equal(graph, with_names, shapes)
+        equal, view = taken_for_equal(with_names({}), with_names, shapes)
+        return self._with_conditions(equal, graph, assumed), view
+
+    def _with_conditions(self, equal: EqualSizes, graph: GraphView, assumed: AssumedSizes) -> EqualSizes | None:
+        """``equal`` and what was assumed, if given sizes fulfil it."""
+        found = with_conditions(equal, graph, assumed)
+        return None if found is None or found.difference(self.options.input_shapes or {}) else found
 
     def _without_equal_sizes(self, graph: GraphView | None) -> AnySizes[OpenedModel]:
         """The model without taking sizes for equal; one from memory that was read is kept as it was read."""
@@ -349,3 +380,8 @@ def _output_spec(graph: GraphView, declared: onnx.ValueInfoProto) -> TensorSpec:
         known = tuple(text if size is None else size for size, text in zip(known, own, strict=True))
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     return TensorSpec(declared.name, dtype, known)
+
+
+def _is_shorter(parts: int, plan: Plan) -> bool:
+    """Whether a plan of so many parts has fewer than ``plan``, or that has none."""
+    return not plan.parts or parts < len(plan.parts)

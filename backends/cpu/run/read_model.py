@@ -10,6 +10,7 @@ from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.inlining import inline_functions
 from sift_onnx.backends.lowering.added_masks import with_added_masks
 from sift_onnx.backends.lowering.assigned_slices import with_joined_slices
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
 from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
@@ -18,6 +19,7 @@ from sift_onnx.backends.lowering.float_conditions import with_float_conditions
 from sift_onnx.backends.lowering.fused_operators import with_separate_operators
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
+from sift_onnx.backends.lowering.picked_rows import with_picked_rows
 from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
@@ -43,9 +45,9 @@ class ReadModel:
     graph: GraphView
     is_widened: bool
 
-    def with_names(self, names: Mapping[str, str]) -> GraphView:
+    def with_names(self, names: Mapping[str, str], assumed: AssumedSizes | None = None) -> GraphView:
         """The graph that is lowered where open sizes of inputs have other names; see :meth:`GraphView.with_names`."""
-        return _graph_of(self.declared.with_names(names))[0]
+        return _graph_of(self.declared.with_names(names, assumed))[0]
 
 
 def read_model(model: Model) -> ReadModel:
@@ -72,7 +74,7 @@ def _graph_of(declared: GraphView) -> tuple[GraphView, bool]:
     """The graph that stands for a model, and whether halves are float32 in it."""
     widened = in_float32(declared)
     graph = with_separate_operators(declared if widened is None else widened)
-    graph = with_joined_slices(without_empty_operands(graph))
+    graph = with_picked_rows(with_joined_slices(without_empty_operands(graph)))
     graph = with_added_masks(without_cropped_padding(graph))
     graph = channels_first(with_standard_quantization(graph))
     return with_float_conditions(graph), widened is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,10 @@ from sift_onnx.backends.lowering.rules.pairs import combined, operand_at
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import RELU, Activation, Elementwise, Reshaped, UnaryFunction
 
-__all__ = ["activation", "bounded", "power", "unary_function"]
+__all__ = ["activation", "bounded", "power", "sign", "unary_function"]
 
+# Its square is more than one by the smallest number that is not zero.
+_LARGE = 2.0**126
 # ONNX's defaults of alpha and gamma.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 _FUNCTIONS: dict[str, UnaryFunction] = {
@@ -73,6 +76,14 @@ def _bounded_by_number(node: NodeView, activation: int, bound: npt.NDArray[np.ge
 def unary_function(node: NodeView) -> Step:
     """Sqrt, Reciprocal, Exp, Log, Sin, Cos and Softplus."""
     return node.step(Elementwise(_FUNCTIONS[node.op]), node.operand(0))
+
+
+def sign(node: NodeView) -> tuple[Step, ...]:
+    """Sign, as a large multiple that is cut off at -1 and 1: twice, for the smallest numbers. That of NaN is NaN."""
+    between = node.between("multiple")
+    spec = Elementwise("multiply", ("clip", -1.0, 1.0), repeats=True)
+    first = replace(with_number(node, 0, node.operand(0), _LARGE, "multiply"), spec=spec, output=between)
+    return first, replace(first, inputs=(between, first.inputs[1]), output=node.output, view=first.result_view)
 
 
 def _activation_of(node: NodeView) -> Activation:

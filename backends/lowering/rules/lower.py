@@ -86,6 +86,7 @@ _RULES.add_table({
     "Pad": resize.pad,
     "DepthToSpace": resize.depth_to_space,
     "GridSample": grid_sample.grid_sample,
+    "Sign": functions.sign,
     "Flatten": reshaping.flatten,
     "Reshape": reshaping.reshape,
     "Squeeze": reshaping.squeeze,

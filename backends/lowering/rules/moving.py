@@ -8,7 +8,7 @@ from __future__ import annotations
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View, dims_of
-from sift_onnx.backends.lowering.specs import Repeated, Sliced, Transposed, result_dims
+from sift_onnx.backends.lowering.specs import OpenSliced, Repeated, Sliced, Transposed, result_dims
 
 __all__ = ["moved", "transpose", "view_of_moved", "view_of_result"]
 
@@ -31,7 +31,7 @@ def transpose(node: NodeView) -> Step:
     return moved(node, Transposed(order), node.output)
 
 
-def moved(node: NodeView, spec: Transposed | Sliced | Repeated, output: str, position: int = 0) -> Step:
+def moved(node: NodeView, spec: Transposed | Sliced | OpenSliced | Repeated, output: str, position: int = 0) -> Step:
     """The step that makes ``output`` of the node's operand at ``position``."""
     name = node.input(position)
     node.check_activation(name)
@@ -40,7 +40,9 @@ def moved(node: NodeView, spec: Transposed | Sliced | Repeated, output: str, pos
     dims = node.dims(position)
     if not dims:
         raise NotLowered("its operand is a number")
-    axis = spec.ranges[0].axis if isinstance(spec, Sliced) and len(spec.ranges) == 1 and not spec.drops else None
+    axis = None
+    if isinstance(spec, OpenSliced) or (isinstance(spec, Sliced) and not spec.drops):
+        axis = spec.ranges[0].axis if len(spec.ranges) == 1 else None
     result_view = view_of_result(node, output, result_dims(spec, dims), name, axis)
     return Step(spec, (name,), output, view_of_moved(node, name, result_view), result_view, (node.index,))
 

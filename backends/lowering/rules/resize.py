@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
@@ -10,8 +11,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.cut_sizes import sliced
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, divided
-from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, Padding, Sampling
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, divided, floored, is_at_least, is_count
+from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, OpenPadding, OpenSampling, Padding, Sampling
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import (
@@ -74,12 +75,14 @@ def _resampled(
         step = node.step(made, "image")
         return replace(step, inputs=(*step.inputs, followed))
     axes = [axis % 4 for axis in node.attribute("axes") or range(4)]
-    samplings = {axis: Sampling(1.0, None, coordinates, nearest) for axis in range(4)}
+    samplings: dict[int, Sampling | OpenSampling] = {
+        axis: Sampling(1.0, None, coordinates, nearest) for axis in range(4)
+    }
     for i, axis in enumerate(axes):
         if sizes is not None:
-            samplings[axis] = _to_size(dims[axis], sizes[i], samplings[axis])
+            samplings[axis] = _to_size(dims[axis], sizes[i], coordinates, nearest)
         elif scales is not None:
-            samplings[axis] = _by_scale(dims[axis], scales[i], samplings[axis])
+            samplings[axis] = _by_scale(dims[axis], scales[i], coordinates, nearest)
     if any(samplings[axis].size_of(dims[axis]) != dims[axis] for axis in (0, 1)):
         raise NotLowered("it resizes more than height and width")
     height, width = samplings[2], samplings[3]
@@ -97,26 +100,35 @@ def _followed(node: NodeView, sizes: tuple[Dim, ...]) -> str | None:
     return next((name for name in reversed(made) if (node.graph.dims(name) or ())[2:] == sizes[2:]), None)
 
 
-def _by_scale(operand: Dim, scale: float, sampling: Sampling) -> Sampling:
+def _by_scale(operand: Dim, scale: float, coordinates: str, nearest: str) -> Sampling | OpenSampling:
     if not 0 < scale < 1 << 10:
         raise NotLowered(f"its scale is {scale}")
-    if not isinstance(operand, int) and scale != int(scale):
+    if isinstance(operand, int) or scale == int(scale):
+        return Sampling(scale, None, coordinates, nearest)
+    # Of a power of two, the product is exact.
+    whole = floored(operand, int(1 / scale)) if 1 / scale in (2.0, 4.0, 8.0, 16.0, 32.0) else None
+    if whole is None:
         raise NotLowered(f"its scale is {scale}, and the size of its operand is not known before a run")
-    return Sampling(scale, None, sampling.coordinates, sampling.nearest)
+    return OpenSampling(whole, coordinates, nearest, scale)
 
 
-def _to_size(operand: Dim, size: Dim, sampling: Sampling) -> Sampling:
+def _to_size(operand: Dim, size: Dim, coordinates: str, nearest: str) -> Sampling | OpenSampling:
     if isinstance(operand, int) and isinstance(size, int) and operand > 0:
-        return Sampling(size / operand, size, sampling.coordinates, sampling.nearest)
+        return Sampling(size / operand, size, coordinates, nearest)
     factor = divided(size, operand)
-    if not isinstance(factor, int):
+    if isinstance(factor, int):
+        return Sampling(float(factor), None, coordinates, nearest)
+    if not is_count(size):
         raise NotLowered("how much larger it makes images is not known before a run")
-    return Sampling(float(factor), None, sampling.coordinates, sampling.nearest)
+    return OpenSampling(size, coordinates, nearest)
 
 
 def pad(node: NodeView) -> Step | tuple[Step, ...]:
     """Pad of images, or of rows by a constant."""
     is_image = len(node.dims(0)) == 4 and node.views.get(node.input(0)) != "rows"
+    open_pads = node.vector(1)
+    if is_image and open_pads is not None and not all(isinstance(count, int) for count in open_pads):
+        return _padded_by_sizes(node, open_pads)
     pads = node.integers(1, "pads")
     if min(pads, default=0) < 0:
         return _cropped(node, pads, is_image)
@@ -157,7 +169,7 @@ def _left_of(axis: int, size: Dim, start: int, left: int) -> Range:
     return Range(axis, start, stop)
 
 
-def _padded_axes(node: NodeView, pads: list[int]) -> list[int]:
+def _padded_axes(node: NodeView, pads: Sequence[Dim]) -> list[int]:
     rank = len(node.dims(0))
     axes = [axis % rank for axis in node.integers(3, "axes")] or list(range(rank))
     if len(pads) != 2 * len(axes):
@@ -171,9 +183,7 @@ def padded_images(node: NodeView) -> Step:
     if not any(pads):
         return node.step(Reshaped(), node.operand(0))
     node.operand(0, "image")
-    mode = node.attribute("mode", "constant")
-    if mode not in ("constant", "edge", "reflect"):
-        raise NotLowered(f"no kernel pads with {mode}")
+    mode = _mode(node)
     axes = _padded_axes(node, pads)
     both = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
     if any(axis < 2 and any(sizes) for axis, sizes in both.items()):
@@ -184,10 +194,30 @@ def padded_images(node: NodeView) -> Step:
     if mode == "reflect":
         for axis, sizes in ((2, height), (3, width)):
             size = node.dims(0)[axis]
-            if not isinstance(size, int) or max(sizes) >= size:
-                raise NotLowered("it reflects more pixels than images are known to have")
-    kind = cast("Literal['constant', 'edge', 'reflect']", mode)
-    return node.step(PixelCopy(Padding(*height, kind), Padding(*width, kind), _fill(node)), "image")
+            # Of open sizes, the run finds out.
+            if isinstance(size, int) and not Padding(*sizes, mode).fits(size):
+                raise NotLowered("it reflects more pixels than images have")
+    return node.step(PixelCopy(Padding(*height, mode), Padding(*width, mode), _fill(node)), "image")
+
+
+def _padded_by_sizes(node: NodeView, pads: tuple[Dim, ...]) -> Step:
+    """Pad of height and width by as many pixels as only a run knows, such as to the next multiple of a window."""
+    node.operand(0, "image")
+    axes = _padded_axes(node, pads)
+    both = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
+    if any(axis < 2 and counts != (0, 0) for axis, counts in both.items()):
+        raise NotLowered("it pads images or channels")
+    if not all(is_at_least(count, 0) for count in pads):
+        raise NotLowered("it may crop, which depends on the run")
+    height, width = (OpenPadding(*both.get(axis, (0, 0)), _mode(node)) for axis in (2, 3))
+    return node.step(PixelCopy(height, width, _fill(node)), "image")
+
+
+def _mode(node: NodeView) -> Literal["constant", "edge", "reflect"]:
+    mode = node.attribute("mode", "constant")
+    if mode not in ("constant", "edge", "reflect"):
+        raise NotLowered(f"no kernel pads with {mode}")
+    return cast("Literal['constant', 'edge', 'reflect']", mode)
 
 
 def _padded_rows(node: NodeView, pads: list[int], name: str, sizes: Dims) -> tuple[Step, ...]:

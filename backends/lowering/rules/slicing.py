@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from sift_onnx.backends.lowering.cut_sizes import OPEN_END, counted_from_end, sliced
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.resampling import Padding, Slicing
 from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
+from sift_onnx.backends.lowering.rules.open_slices import are_pixels, open_slice
 from sift_onnx.backends.lowering.rules.selection import gather_rows, is_lookup, makes_integers
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import (
@@ -49,10 +54,13 @@ def split(node: NodeView) -> tuple[Step, ...]:
 
 
 def slice_(node: NodeView) -> Step:
-    """Slice by constants."""
+    """Slice by constants, or by sizes."""
     dims = node.dims(0)
     axes, steps = (node.integers(3 + i, name) for i, name in enumerate(("axes", "steps")))
     named = [axis % len(dims) for axis in axes] or list(range(len(dims)))
+    found = open_slice(node, named, steps)
+    if found is not None:
+        return found
     starts, ends = (_bounds(node, 1 + i, name, named) for i, name in enumerate(("starts", "ends")))
     axes = named if axes else named[: len(starts)]
     steps = steps or [1] * len(starts)
@@ -62,7 +70,7 @@ def slice_(node: NodeView) -> Step:
     slices = {axis: part for axis, part in slices.items() if not _is_all(dims, axis, part)}
     if not slices:
         return node.step(Reshaped(), node.operand(0))
-    if _are_pixels(node, dims, set(slices)):
+    if are_pixels(node, dims, set(slices)):
         height, width = (_pixels(dims, axis, slices[axis]) if axis in slices else Padding() for axis in (2, 3))
         return node.step(PixelCopy(height, width), node.operand(0, "image"))
     if len(slices) == 1:
@@ -92,12 +100,16 @@ def gather(node: NodeView) -> Step | tuple[Step, ...]:
     if places is None and node.op == "Gather" and (makes_integers(node, 1) or is_lookup(node)):
         return gather_rows(node)
     if places is None:
+        places = node.graph.folded_values(node.input(1))
+    if places is None:
         raise NotLowered(f"the places that it gathers are {node.why_not_constant(1)}")
     dims = node.dims(0)
     axis = int(node.attribute("axis", 0)) % len(dims)
     if node.op == "GatherND":
-        if node.attribute("batch_dims", 0) or places.ndim != 2 or places.shape[1] != 1:
+        if node.attribute("batch_dims", 0) or places.ndim != 2 or not places.size:
             raise NotLowered("it gathers along several axes")
+        if places.shape[1] > 1:
+            return _pairs(node, places)
         places = places[:, 0]
     listed, size = [int(n) for n in places.reshape(-1)], dims[axis]
     if not listed:
@@ -119,23 +131,18 @@ def gather(node: NodeView) -> Step | tuple[Step, ...]:
 
 
 def _windows(node: NodeView, axis: int, listed: list[int], shape: tuple[int, ...]) -> tuple[Step, ...]:
-    """Channels in any order, as several axes."""
-    gathered = _channels(node, axis, listed)
-    gathered = replace(gathered, output=node.between("gathered"))
+    """Positions in any order, as several axes: of an axis that is not that of channels, as it is turned to be."""
+    is_channels = axis == _channel_axis(node, axis)
+    steps = (_channels(node, axis, listed),) if is_channels else _positions(node, axis, listed)
+    *turned, gathered = steps
+    gathered = replace(gathered, output=node.between("gathered as one axis"))
     rank = len(node.dims(0))
     before, behind = ([(i, i + 1) for i in places] for places in (range(axis), range(axis + 1, rank)))
     spec = Reshaped((*before, *shape, *behind))
-    dims = result_dims(spec, result_dims(gathered.spec, node.dims(0)))
-    view = view_of_result(node, node.output, dims)
-    return gathered, Step(spec, (gathered.output,), node.output, gathered.view, view, (node.index,))
-
-
-def _are_pixels(node: NodeView, dims: Dims, axes: set[int]) -> bool:
-    """Whether it is height and width of images that are cut."""
-    if len(dims) != 4 or not axes <= {2, 3}:
-        return False
-    result = view_of_result(node, node.output, dims, node.input(0), axis=2)
-    return result == "image" and node.views.get(node.input(0)) in ("image", None)
+    taken = (*node.dims(0)[:axis], len(listed), *node.dims(0)[axis + 1 :])
+    view = view_of_result(node, node.output, result_dims(spec, taken))
+    made = Step(spec, (gathered.output,), node.output, gathered.result_view, view, (node.index,))
+    return *turned, gathered, made
 
 
 def _channels(node: NodeView, axis: int, taken: list[int]) -> Step:
@@ -162,14 +169,34 @@ def _channel_axis(node: NodeView, axis: int) -> int:
 
 def _positions(node: NodeView, axis: int, taken: list[int]) -> tuple[Step, ...]:
     """Positions in any order along an axis that is turned to be that of channels, and back."""
-    dims = node.dims(0)
-    view, rank, size = node.operand(0), len(dims), dims[axis]
+    return _turned(node, (node.input(0), node.dims(0), node.operand(0)), axis, taken)
+
+
+def _pairs(node: NodeView, places: npt.NDArray[Any]) -> tuple[Step, ...]:
+    """Positions along several axes in front, which are one axis of all of their positions."""
+    dims, count = node.dims(0), places.shape[-1]
+    sizes = [size for size in dims[:count] if isinstance(size, int)]
+    if len(sizes) < count or count >= len(dims):
+        raise NotLowered("it gathers along several axes of unknown sizes, or single numbers")
+    listed = np.where(places < 0, places + sizes, places)
+    if (listed < 0).any() or (listed >= sizes).any():
+        raise NotLowered("it gathers positions that are not there")
+    merged = Reshaped(((0, count), *((axis, axis + 1) for axis in range(count, len(dims)))))
+    name = node.between("as one axis")
+    first = Step(merged, (node.input(0),), name, node.operand(0), "rows", (node.index,))
+    flat = np.ravel_multi_index(tuple(listed.T), tuple(sizes))
+    return first, *_turned(node, (name, result_dims(merged, dims), "rows"), 0, [int(place) for place in flat])
+
+
+def _turned(node: NodeView, operand: tuple[str, Dims, View], axis: int, taken: list[int]) -> tuple[Step, ...]:
+    name, dims, view = operand
+    rank, size = len(dims), dims[axis]
     if not isinstance(size, int) or max(size, len(taken)) > _MOST_CHANNELS:
         raise NotLowered("the number of positions is unknown, or too large")
     order = (*(i for i in range(rank) if i != axis), axis)
     back = tuple(order.index(i) for i in range(rank))
     result = (*dims[:axis], len(taken), *dims[axis + 1 :])
-    names = [node.input(0), node.between("turned"), node.between("gathered"), node.output]
+    names = [name, node.between("turned"), node.between("gathered"), node.output]
     specs: list[tuple[Spec, View, View]] = [
         (Transposed(order), view, "rows"),
         (Channels(tuple(taken), rank - 1), "rows", "rows"),
@@ -191,9 +218,10 @@ def _is_all(dims: Dims, axis: int, part: slice) -> bool:
 def _pixels(dims: Dims, axis: int, part: slice) -> Slicing:
     if isinstance(dims[axis], int):
         return Slicing(part.start, part.stop, part.step)
-    if part.start < 0 or part.step < 0 or part.stop < OPEN_END:
+    stop = None if part.stop >= OPEN_END else part.stop
+    if part.step < 0 or sliced(dims[axis], part.start, stop, part.step) is None:
         raise NotLowered(f"which pixels of axis {axis} it takes depends on the run")
-    return Slicing(part.start, None, part.step)
+    return Slicing(part.start, stop, part.step)
 
 
 def _range(dims: Dims, axis: int, part: slice) -> Range:

@@ -8,7 +8,19 @@ from typing import Any
 import onnx
 
 from sift_onnx.backends.lowering.cut_sizes import OPEN_END, counted_from_end, sliced
-from sift_onnx.backends.lowering.dims import Dim, Dims, added, are_counts, cut, product, terms, window
+from sift_onnx.backends.lowering.dims import (
+    Dim,
+    Dims,
+    added,
+    are_counts,
+    cut,
+    is_at_least,
+    is_count,
+    product,
+    subtracted,
+    terms,
+    window,
+)
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 
 __all__ = ["dims_of_padded", "dims_of_slice", "dims_of_windows"]
@@ -36,8 +48,7 @@ def dims_of_windows(
     if node.op_type == "ConvTranspose":
         more = attributes.get("output_padding") or [0] * count
         reach = [dilations[i] * (kernel[i] - 1) + 1 + more[i] - pads[i] - pads[i + count] for i in range(count)]
-        spread = [strides[i] * (size - 1) if isinstance(size, int) else None for i, size in enumerate(sizes)]
-        computed = [None if part is None else part + reach[i] for i, part in enumerate(spread)]
+        computed = [added((product((strides[i], size)), reach[i] - strides[i])) for i, size in enumerate(sizes)]
         return [images, made, *(attributes.get("output_shape") or computed)]
     ceil_mode = bool(attributes.get("ceil_mode", 0))
     positions = [
@@ -81,7 +92,30 @@ def dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Seque
             result[axis] = cut(size, end)
         elif end < OPEN_END:
             result[axis] = None
+        if result[axis] is None and step == 1:
+            result[axis] = _between(size, start, end)
     return result
+
+
+def _between(size: Dim, start: Dim, end: Dim) -> Dim | None:
+    """Positions from ``start`` to ``end``, if both are known to lie within an axis of ``size``, one after the other."""
+    first, last = (_from_front(size, bound) for bound in (start, end))
+    if first is None or last is None:
+        return None
+    first, last = cut(size, first), cut(size, last)
+    return subtracted(last, first) if is_at_least(last, first) else None
+
+
+def _from_front(size: Dim, bound: Dim) -> Dim | None:
+    """A bound of a slice, counted from the front of the axis; None if it is not known which end it is counted from."""
+    if isinstance(bound, int) and bound >= OPEN_END:
+        return size
+    if is_count(bound):
+        return bound
+    behind = product((-1, bound))
+    if is_count(behind) and is_at_least(size, behind) and behind != 0 and is_at_least(behind, 1):
+        return subtracted(size, behind)
+    return None
 
 
 def _is_first(start: Dim, size: Dim) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, divided, product, solved, terms
+from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, divided, product, quotient, solved, terms
 from sift_onnx.backends.lowering.sizes.dims_of_cuts import dims_of_padded, dims_of_slice, dims_of_windows
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
@@ -39,10 +39,13 @@ def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | 
             sizes.append(size)
     if sizes.count(-1) > 1 or not all(are_counts(terms(size)) for size in sizes):
         return None
-    rest = divided(product(before), product(size for size in sizes if size != -1))
-    if -1 in sizes and rest is None:
+    if -1 not in sizes:
+        return tuple(sizes)
+    rest = quotient(product(before), product(size for size in sizes if size != -1))
+    # It is whole in every run that gets there.
+    if isinstance(rest, tuple) and rest[0] == "quotient":
         return None
-    return tuple(rest if size == -1 and rest is not None else size for size in sizes)
+    return tuple(rest if size == -1 else size for size in sizes)
 
 
 def dims_of_result(
@@ -65,7 +68,7 @@ def dims_of_result(
     if node.op_type == "Resize" and len(node.input) > 3 and node.input[3] and not attributes.get("axes"):
         return known.vector(node.input[3])
     if node.op_type in _SAME_IMAGES:
-        return [first[0], *[None] * (len(first) - 1)]
+        return _dims_of_scaled(known, node, attributes, first)
     if node.op_type in _WINDOWS:
         return dims_of_windows(known, node, attributes, first)
     match node.op_type:
@@ -170,10 +173,12 @@ def dims_of_result(
 def dims_of_parts(
     known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]
 ) -> Sequence[Sequence[Dim | None] | None]:
-    """Sizes of each result of a Split or TopK, as :func:`dims_of_result` has them."""
+    """Sizes of each result of a Split, a TopK or a recurrent layer, as :func:`dims_of_result` has them."""
     first, count = known.dims(node.input[0]), len(node.output)
     if first is None:
         return ()
+    if node.op_type in ("GRU", "LSTM", "RNN"):
+        return _dims_of_states(known, node, attributes, first)
     if node.op_type == "TopK":
         axis = int(attributes.get("axis", -1)) % len(first)
         (taken,) = (known.vector(node.input[1]) if len(node.input) > 1 else None) or (attributes.get("k"),)
@@ -185,6 +190,33 @@ def dims_of_parts(
     if not sizes:
         sizes = [divided(first[axis], count)] * count
     return [[*first[:axis], size, *first[axis + 1 :]] for size in sizes]
+
+
+def _dims_of_scaled(
+    known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any], first: Dims
+) -> Sequence[Dim | None]:
+    """Of a Resize by factors that are whole numbers; of others, the images alone."""
+    place = 2 if len(node.input) > 2 else 1
+    scales = known.constant(node.input[place]) if place < len(node.input) and node.input[place] else None
+    if scales is None or scales.shape != (len(first),) or attributes.get("axes"):
+        return [first[0], *[None] * (len(first) - 1)]
+    return [
+        product((int(scale), size)) if scale == int(scale) else None
+        for size, scale in zip(first, scales.tolist(), strict=True)
+    ]
+
+
+def _dims_of_states(
+    known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any], first: Dims
+) -> Sequence[Sequence[Dim | None]]:
+    """Of a recurrent layer: the states of all steps, and the last ones, of each direction."""
+    weights = known.dims(node.input[2])
+    states = attributes.get("hidden_size") or (weights[-1] if weights else None)
+    directions = 2 if attributes.get("direction") in (b"bidirectional", "bidirectional") else 1
+    if len(first) != 3 or attributes.get("layout", 0):
+        return ()
+    steps, sequences, _ = first
+    return [[steps, directions, sequences, states], *[[directions, sequences, states]] * 2]
 
 
 def _dims_of_einsum(known: KnownSizes, node: onnx.NodeProto, equation: str) -> Sequence[Dim | None] | None:

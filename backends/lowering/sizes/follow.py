@@ -14,6 +14,7 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.sizes.dims_of_results import dims_of_parts, dims_of_result
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
@@ -36,6 +37,7 @@ class Sizes:
         constants: Mapping[str, gs.Constant],
         evaluated: Mapping[str, npt.NDArray[Any]],
         learned: Mapping[str, Dims] | None = None,
+        assumed: AssumedSizes | None = None,
     ) -> None:
         """Follow sizes through a graph.
 
@@ -46,8 +48,9 @@ class Sizes:
             constants: by name.
             evaluated: small tensors that the graph computes of constants and of sizes that are numbers, by name.
             learned: sizes of values that are known otherwise.
+            assumed: what simplifies sizes to those of usual runs.
         """
-        self._known = known = KnownSizes(inferred, constants, evaluated)
+        self._known = known = KnownSizes(inferred, constants, evaluated, assumed)
         standard = [made for node in nodes for made in _standard(node, opset)]
         while True:
             fixed = len(known.fixed)
@@ -82,7 +85,7 @@ def _standard(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
 def _follow(known: KnownSizes, node: onnx.NodeProto) -> None:
     """Find out what is known of a node's results."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if not a.HasField("t")}
-    if node.op_type in ("Split", "TopK"):
+    if node.op_type in ("GRU", "LSTM", "RNN", "Split", "TopK"):
         for output, dims in zip(node.output, dims_of_parts(known, node, attributes), strict=False):
             known.know_dims(output, dims)
         return

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound
 from sift_onnx.graphs.constants import array_of
 
@@ -51,6 +52,7 @@ class KnownSizes:
         inferred: Callable[[str], Dims | None],
         constants: Mapping[str, gs.Constant],
         evaluated: Mapping[str, npt.NDArray[Any]],
+        assumed: AssumedSizes | None = None,
     ) -> None:
         """Nothing is known but what ONNX's inference has found; arguments as of :class:`Sizes`."""
         self.fixed: dict[str, int] = {}
@@ -61,6 +63,7 @@ class KnownSizes:
         self._inferred_dims = inferred
         self._constants = constants
         self._evaluated = evaluated
+        self._assumed = assumed
 
     def forget(self) -> None:
         """All but what is fixed: sizes that followed from an open name are other ones now."""
@@ -132,13 +135,17 @@ class KnownSizes:
             return
         unknown = known or [f"{name}[{axis}]" for axis in range(len(dims))]
         self._dims[name] = tuple(
-            other if size is None or isinstance(other, int) else size for size, other in zip(dims, unknown, strict=True)
+            other if size is None or isinstance(other, int) else self._usual(size)
+            for size, other in zip(dims, unknown, strict=True)
         )
+
+    def _usual(self, size: Dim) -> Dim:
+        return size if self._assumed is None else self._assumed.simplified(size)
 
     def know_vector(self, name: str, vector: tuple[Dim, ...] | None) -> None:
         """Keep the elements of an integer tensor that a rule found; None is unknown."""
         if vector is not None and len(vector) <= MOST_ELEMENTS:
-            self._vectors[name] = vector
+            self._vectors[name] = tuple(map(self._usual, vector))
 
     def know_tensor(self, name: str, tensor: SmallTensor | None) -> None:
         """Keep an integer tensor that a rule found; None is unknown."""
@@ -146,7 +153,7 @@ class KnownSizes:
             return
         self.know_dims(name, tensor.shape)
         if len(tensor.shape) <= 1:
-            self._vectors[name] = tensor.elements
+            self._vectors[name] = tuple(map(self._usual, tensor.elements))
         else:
             self._tables[name] = tensor
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sift_onnx.backends.lowering.dims import (
     Dim,
     Dims,
     added,
     are_counts,
-    difference,
     divided,
-    floored,
+    larger,
+    modulo,
     product,
-    remainder,
+    smaller,
+    subtracted,
     terms,
+    truncated,
 )
 
 __all__ = ["broadcast", "computed", "joined"]
@@ -58,26 +60,16 @@ def computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) ->
     count = max(len(first), len(second))
     result: list[Dim] = []
     for a, b in zip(first * (count // len(first)), second * (count // len(second)), strict=True):
-        value: Dim | None = None
-        if op == "Mul":
-            value = product((a, b))
-        elif op == "Div":
-            value = divided(a, b)
-            value = floored(a, b) if value is None else value
-        elif op == "Equal":
-            value = _is_equal(a, b)
-        elif op == "Add":
-            value = added((a, b))
-        elif op == "Sub":
-            value = difference(a, b)
-        elif op == "Mod":
-            value = remainder(a, b)
-        elif op in ("Max", "Min"):
-            value = _extreme(op, a, b)
+        value = _RULES[op](a, b)
         if value is None:
             return None
         result.append(value)
     return tuple(result)
+
+
+def _divided(total: Dim, part: Dim) -> Dim:
+    whole = divided(total, part)
+    return truncated(total, part) if whole is None else whole
 
 
 def _is_equal(a: Dim, b: Dim) -> Dim | None:
@@ -90,10 +82,7 @@ def _is_equal(a: Dim, b: Dim) -> Dim | None:
     return 0 if any(number < 0 for number in numbers) and are_counts(terms(a) + terms(b)) else None
 
 
-def _extreme(op: str, a: Dim, b: Dim) -> Dim | None:
-    """The larger or the smaller of two sizes; None where that is not known."""
-    if a == b:
-        return a
-    if not (isinstance(a, int) and isinstance(b, int)):
-        return None
-    return max(a, b) if op == "Max" else min(a, b)
+_RULES: Mapping[str, Callable[[Dim, Dim], Dim | None]] = {
+    "Add": lambda a, b: added((a, b)), "Div": _divided, "Equal": _is_equal, "Max": larger, "Min": smaller,
+    "Mod": modulo, "Mul": lambda a, b: product((a, b)), "Sub": subtracted,
+}  # fmt: skip

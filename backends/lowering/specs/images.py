@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
 
-from sift_onnx.backends.lowering.resampling import AxisMap, Padding, Sampling
+from sift_onnx.backends.lowering.dims import Dim, names_in
+from sift_onnx.backends.lowering.resampling import AxisMap, OpenPadding, OpenSampling, OpenSlicing, Padding, Sampling
 from sift_onnx.backends.lowering.specs.windows import Pads, Pair
 
 __all__ = ["Channels", "DepthToSpace", "GlobalPool", "GridSample", "LinearResize", "PixelCopy"]
+
+
+_OPEN = (OpenPadding, OpenSampling, OpenSlicing)
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,28 @@ class DepthToSpace:
 
 
 @dataclass(frozen=True)
-class PixelCopy:
+class _OfAxes:
+    """What is done along height and width, which may follow from sizes that a run knows."""
+
+    height: AxisMap
+    width: AxisMap
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*map(names_in, self.asked()))
+
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return tuple(size for axis in (self.height, self.width) if isinstance(axis, _OPEN) for size in axis.asked())
+
+    def bound(self, known: Mapping[Dim, int]) -> Self:
+        """With the sizes that are ``known``, all of which it has."""
+        rows, columns = (axis.bound(known) if isinstance(axis, _OPEN) else axis for axis in (self.height, self.width))
+        return replace(self, height=rows, width=columns) if (rows, columns) != (self.height, self.width) else self
+
+
+@dataclass(frozen=True)
+class PixelCopy(_OfAxes):
     """Pixels of x at other places of the same channel; ``fill`` where there is none.
 
     With ``follows``, height and width of the result are those of the second operand, which is read for these alone.
@@ -73,11 +100,11 @@ class PixelCopy:
 
 
 @dataclass(frozen=True)
-class LinearResize:
+class LinearResize(_OfAxes):
     """Pixels between those of x, by linear interpolation along height and width; ``follows`` as above."""
 
-    height: Sampling
-    width: Sampling
+    height: Sampling | OpenSampling
+    width: Sampling | OpenSampling
     follows: bool = False
 
 

@@ -11,7 +11,19 @@ from sift_onnx.backends.lowering.cut_sizes import sliced
 from sift_onnx.backends.lowering.dims import Dim, bound, names_in
 from sift_onnx.backends.lowering.specs.windows import Pair
 
-__all__ = ["Joined", "Moving", "OpenJoined", "Range", "Repeated", "Reshaped", "Sliced", "Transposed", "is_pair"]
+__all__ = [
+    "Joined",
+    "Moving",
+    "OpenJoined",
+    "OpenRange",
+    "OpenSliced",
+    "Range",
+    "Repeated",
+    "Reshaped",
+    "Sliced",
+    "Transposed",
+    "is_pair",
+]
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,11 @@ class Reshaped:
         """Of the sizes that a run has to know."""
         return set(_names_of(self.axes or ()))
 
-    def bound(self, known: Mapping[str, Dim]) -> Reshaped:
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return tuple(axis for axis in self.axes or () if not is_pair(axis))
+
+    def bound(self, known: Mapping[Dim, Dim]) -> Reshaped:
         """With the sizes that are ``known``."""
         if not self.axes or not _names_of(self.axes):
             return self
@@ -88,6 +104,56 @@ class Sliced:
 
 
 @dataclass(frozen=True)
+class OpenRange:
+    """Positions ``range(size)[start:stop]`` of an axis, whose bounds only a run knows.
+
+    Attributes:
+        axis: that they lie along.
+        start: see there.
+        stop: see there; None goes to the end.
+        count: how many they are, as far as it is known.
+    """
+
+    axis: int
+    start: Dim
+    stop: Dim | None
+    count: Dim
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*map(names_in, self.asked()))
+
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return (self.start,) if self.stop is None else (self.start, self.stop)
+
+    def bound(self, known: Mapping[Dim, int]) -> Range:
+        """With the sizes that are ``known``, all of which it has."""
+        start, stop = bound(self.start, known), None if self.stop is None else bound(self.stop, known)
+        assert isinstance(start, int) and (stop is None or isinstance(stop, int)), "the plan has asked"
+        return Range(self.axis, start, stop)
+
+
+@dataclass(frozen=True)
+class OpenSliced:
+    """Ranges of axes that only a run knows; then it is :class:`Sliced`."""
+
+    ranges: tuple[OpenRange, ...]
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*(taken.names() for taken in self.ranges))
+
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return tuple(size for taken in self.ranges for size in taken.asked())
+
+    def bound(self, known: Mapping[Dim, int]) -> Sliced:
+        """With the sizes that are ``known``, all of which it has."""
+        return Sliced(tuple(taken.bound(known) for taken in self.ranges))
+
+
+@dataclass(frozen=True)
 class Repeated:
     """Axes of one position that have ``sizes`` of them in the result, by axis: all the same.
 
@@ -98,9 +164,13 @@ class Repeated:
 
     def names(self) -> set[str]:
         """Of the sizes that a run has to know."""
-        return set().union(*(names_in(size) for _, size in self.sizes))
+        return set().union(*map(names_in, self.asked()))
 
-    def bound(self, known: Mapping[str, Dim]) -> Repeated:
+    def asked(self) -> tuple[Dim, ...]:
+        """Those that a run has to know."""
+        return tuple(size for _, size in self.sizes)
+
+    def bound(self, known: Mapping[Dim, Dim]) -> Repeated:
         """With the sizes that are ``known``."""
         if not any(isinstance(size, (str, tuple)) for _, size in self.sizes):
             return self
@@ -153,7 +223,7 @@ def _names_of(axes: tuple[Dim | Pair, ...]) -> frozenset[str]:
     return frozenset().union(*(names_in(axis) for axis in axes if not is_pair(axis)))
 
 
-Moving = Reshaped | Transposed | Sliced | Repeated | Joined | OpenJoined
+Moving = Reshaped | Transposed | Sliced | OpenSliced | Repeated | Joined | OpenJoined
 
 
 def is_pair(axis: Dim | Pair) -> TypeGuard[Pair]:

@@ -20,6 +20,7 @@ from sift_onnx.backends.lowering.specs.moving import (
     Joined,
     Moving,
     OpenJoined,
+    OpenSliced,
     Repeated,
     Reshaped,
     Sliced,
@@ -165,6 +166,9 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
                 left[taken.axis] = taken.count(dims[taken.axis])
             dropped = {taken.axis for taken in spec.ranges} if spec.drops else set()
             return tuple(size for axis, size in enumerate(left) if axis not in dropped)
+        case OpenSliced():
+            counts = {taken.axis: taken.count for taken in spec.ranges}
+            return tuple(counts.get(axis, size) for axis, size in enumerate(dims))
         case Repeated(sizes=sizes):
             repeated = dict(sizes)
             return tuple(repeated.get(axis, size) for axis, size in enumerate(dims))

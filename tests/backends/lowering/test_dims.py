@@ -11,11 +11,17 @@ from sift_onnx.backends.lowering.dims import (
     cut,
     difference,
     floored,
+    is_at_least,
+    larger,
+    modulo,
     names_in,
     product,
     quotient,
     remainder,
+    smaller,
     solved,
+    subtracted,
+    truncated,
     window,
 )
 
@@ -43,8 +49,17 @@ def test_windows_of_what_was_padded(pads, before, size):
 def test_padding_before_a_window_gives_the_size_that_it_was_added_to():
     assert window(added([4, "h"]), 3, 1, 2, (0, 0)) == "h"
     assert window("h", 3, 1, 2, (4, 4)) == added([4, "h"])
+    assert window("h", 3, 1, 2, (4, 4), ceil_mode=True) == added([4, "h"])
     # The last window may begin in the padding, and is left out then.
-    assert window("h", 3, 1, 2, (4, 4), ceil_mode=True) != added([4, "h"])
+    assert window("h", 3, 1, 2, (4, 5), ceil_mode=True) != added([5, "h"])
+
+
+@given(WINDOWS, st.integers(0, 30))
+def test_the_last_window_may_reach_beyond_the_padding(geometry, size):
+    kernel, stride, dilation, pads = geometry
+    expression = window("h", kernel, stride, dilation, pads, ceil_mode=True)
+    found = bound(expression, {"h": size})
+    assert found in (window(size, kernel, stride, dilation, pads, ceil_mode=True), expression)
 
 
 def test_windows_of_windows_are_what_exporters_write_for_both():
@@ -82,6 +97,77 @@ def test_expressions_of_windows_and_quotients_are_the_sizes_of_a_run(changes, he
             continue
         expression, size = next_one, after
         assert bound(expression, {"h": height}) == size
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("%/+-<>wc"), st.integers(1, 9)), max_size=5),
+    st.integers(0, 40),
+    st.integers(0, 40),
+)
+def test_expressions_of_remainders_and_bounds_are_the_sizes_of_a_run(changes, height, width):
+    """They are exact, of other sizes than those of axes too."""
+    known = {"h": height, "w": width}
+    expression, size = "h", height
+    for kind, number in changes:
+        if kind == "%":
+            expression, size = modulo(expression, number), size % number
+        elif kind == "/" and size >= 0:
+            expression, size = truncated(expression, number), size // number
+        elif kind in "+-":
+            change = number if kind == "+" else -number
+            expression, size = added([expression, change]), size + change
+        elif kind == "<":
+            expression, size = smaller(expression, number), min(size, number)
+        elif kind == ">":
+            expression, size = larger(expression, number), max(size, number)
+        elif kind == "w":
+            expression, size = subtracted("w", expression), width - size
+        elif kind == "c":
+            expression, size = product([number, expression]), number * size
+        if size < 0:
+            return
+        assert bound(expression, known) == size
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("%/+-<w"), st.integers(1, 9)), max_size=4),
+    st.integers(0, 40),
+    st.integers(0, 40),
+)
+def test_what_is_known_to_be_at_least_another_size_is(changes, height, width):
+    known = {"h": height, "w": width}
+    sizes = ["h", "w", 3, window("h", 1, 4, 1, (0, 0)), product([4, window("h", 1, 4, 1, (0, 0))])]
+    for kind, number in changes:
+        size = sizes[-1]
+        made = {"%": modulo(size, number), "/": floored(size, number), "+": added([size, number]),
+                "-": window(size, number, 1, 1, (0, 0)), "<": smaller(size, number),
+                "w": modulo(size, "w")}[kind]  # fmt: skip
+        if made is not None and not (kind == "w" and width == 0):
+            sizes.append(made)
+    for first in sizes:
+        for second in sizes:
+            if is_at_least(first, second):
+                assert bound(first, known) >= bound(second, known)
+            assert bound(cut(first, second), known) == min(bound(first, known), bound(second, known))
+
+
+def test_images_are_padded_to_whole_windows():
+    """Exporters write what is missing as a remainder of a remainder."""
+    for missing in (modulo(subtracted(8, modulo("h", 8)), 8), modulo(product([-1, "h"]), 8)):
+        padded = added(["h", missing])
+        assert padded == product([8, window("h", 1, 8, 1, (0, 0))])
+        assert is_at_least(padded, "h")
+        assert is_at_least(missing, 0)
+        assert cut(padded, "h") == "h"
+    assert not is_at_least("h", padded)
+
+
+@pytest.mark.parametrize("end", [1, 2, 5])
+def test_parts_of_a_rolled_axis_are_all_of_it(end):
+    size = product([4, "h"])
+    assert added([sliced(size, -end, None), sliced(size, 0, -end)]) == size
+    first = modulo(-end, size)
+    assert added([subtracted(size, cut(size, first)), cut(size, first)]) == size
 
 
 def test_names_stand_for_the_numbers_of_a_run():

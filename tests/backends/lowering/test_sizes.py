@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from nets import Net, run
 from random_graphs import RandomGraph, graphs
 
-from sift_onnx.backends.lowering.dims import added, cut, product
+from sift_onnx.backends.lowering.dims import added, bound, cut, product
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.model import Model
 
@@ -71,14 +71,18 @@ def test_products_and_maxima_of_parts_of_a_shape() -> None:
     assert graph.dims("back") == ("n", "t", 12)
 
 
-def test_the_larger_of_different_sizes_is_known_of_numbers_only() -> None:
+def test_the_larger_of_different_sizes_is_an_expression() -> None:
     net, x = dynamic()
     sizes = net.op("Shape", x)
-    net.op("Max", sizes, net.constant([7]), name="unknown")
+    net.op("Max", sizes, net.constant([7]), name="open")
+    net.op("Min", sizes, net.constant([0]), name="none")
     net.op("Max", net.op("Gather", sizes, net.constant([2])), net.constant([7]), name="known")
     net.output(net.op("Relu", x), 2, 5, 12)
     graph = view_of(net)
-    assert graph.vector("unknown") is None
+    found = graph.vector("open")
+    assert found is not None
+    assert [bound(size, {"n": 9, "t": 3}) for size in found] == [9, 7, 12]
+    assert graph.vector("none") == (0, 0, 0)
     assert graph.vector("known") == (12,)
 
 

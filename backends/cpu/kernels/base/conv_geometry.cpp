@@ -12,7 +12,7 @@ std::int64_t output_extent(std::int64_t in, std::int64_t pads, std::int64_t kern
 std::int64_t ceiled_extent(std::int64_t in, std::int64_t pad_begin, std::int64_t pad_end, std::int64_t kernel,
                            std::int64_t dilation, std::int64_t stride) {
   const std::int64_t span = in + pad_begin + pad_end - (kernel - 1) * dilation - 1;
-  if (span < 0) return 0;
+  if (span <= -stride) return 0;
   const std::int64_t extent = (span + stride - 1) / stride + 1;
   return (extent - 1) * stride >= in + pad_begin ? extent - 1 : extent;
 }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key, kernel_shape, operand_key
+from sift_onnx.backends.lowering.resampling import Padding
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import (
     ArgExtreme,
@@ -44,7 +45,7 @@ from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 __all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_of_channels", "is_scaled", "moves_channels"]
 
 # Of one operand, and do not take just any.
-_CHECKED = (Reshaped, Repeated, Sliced, Joined, Recurrent, ArgExtreme, ReduceExtreme, TopK)
+_CHECKED = (PixelCopy, Reshaped, Repeated, Sliced, Joined, Recurrent, ArgExtreme, ReduceExtreme, TopK)
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,9 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             return math.prod(first) == math.prod(result)
         case Repeated(sizes=sizes):
             return all(isinstance(size, int) and size >= 0 and first[axis] == 1 for axis, size in sizes)
+        case PixelCopy(follows=False):
+            axes = zip((spec.height, spec.width), first[2:], strict=True)
+            return all(axis.fits(size) for axis, size in axes if isinstance(axis, Padding))
         case Sliced(ranges=ranges, drops=True):
             return all(len(taken.places(first[taken.axis])) == 1 for taken in ranges)
         case Joined(axis=axis):

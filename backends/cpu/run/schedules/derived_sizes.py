@@ -14,11 +14,14 @@ from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.batches import are_operands_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound, product
+from sift_onnx.backends.lowering.resampling import Padding
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     ArgExtreme,
     GatherElements,
     OpenJoined,
+    OpenSliced,
+    PixelCopy,
     Recurrent,
     Repeated,
     Reshaped,
@@ -31,7 +34,7 @@ from sift_onnx.backends.lowering.specs import (
 __all__ = ["DerivedSizes"]
 
 # What a run decides by numbers.
-_OF_NUMBERS = (ArgExtreme, GatherElements, OpenJoined, Recurrent, TopK)
+_OF_NUMBERS = (ArgExtreme, GatherElements, OpenJoined, OpenSliced, Recurrent, TopK)
 
 
 class DerivedSizes:
@@ -53,7 +56,7 @@ class DerivedSizes:
             sizes: of its inputs, in order.
         """
         names: dict[int, str] = {}
-        known: dict[str, Dim] = {}
+        known: dict[Dim, Dim] = {}
         inputs: list[Dims] = []
         for (name, _), own in zip(region.inputs, sizes, strict=True):
             declared = region.symbols.get(name, ())
@@ -63,7 +66,7 @@ class DerivedSizes:
                 size if isinstance(axis, int) or size < 2 else names.setdefault(size, f"axis of {size}")
                 for axis, size in zip(declared, own, strict=True)
             )
-            known.update((axis, dim) for axis, dim in zip(declared, dims, strict=True) if isinstance(axis, str))
+            known.update((axis, dim) for axis, dim in zip(declared, dims, strict=True) if not isinstance(axis, int))
             inputs.append(dims)
         if not names:
             return None
@@ -95,10 +98,12 @@ class DerivedSizes:
         return {name: found[number] for name, number in self._values.items()}
 
 
-def _result(step: Step, operands: Sequence[Dims], known: dict[str, Dim]) -> Dims | None:
+def _result(step: Step, operands: Sequence[Dims], known: dict[Dim, Dim]) -> Dims | None:
     """What a step makes of operands of these sizes; None where that depends on numbers, or is empty."""
     spec = step.spec
     if isinstance(spec, _OF_NUMBERS):
+        return None
+    if isinstance(spec, PixelCopy) and any(isinstance(axis, Padding) for axis in (spec.height, spec.width)):
         return None
     if isinstance(spec, (Reshaped, Repeated)):
         spec = spec.bound(known)

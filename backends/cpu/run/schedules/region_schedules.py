@@ -14,7 +14,7 @@ from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.schedules.derived_sizes import DerivedSizes
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, operand_key
-from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values
+from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values, with_bounds
 from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
 from sift_onnx.backends.cpu.run.schedules.sections import Sections, sections_of
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab, cut, layout_of_rows
@@ -69,7 +69,8 @@ class RegionSchedules:
     Not thread-safe, but for :meth:`latest`.
     """
 
-    def __init__(self, region: Region, operators: Operators, threads: int, isa: str) -> None:
+    def __init__(self, region: Region, operators: Operators, threads: int, isa: str, is_bound: bool = False) -> None:
+        """``is_bound``: bounds of slices and pads in it are those of one request."""
         self._region, self._operators, self._threads, self._isa = region, operators, threads, isa
         self._has_only_rows = all(step.view == "rows" for step in region.steps)
         self._moves_channels = moves_channels(region)
@@ -80,7 +81,9 @@ class RegionSchedules:
         self._sections: Sections | None = None
         self._without_sections = 0  # schedules that could not be cut
         self._derived: DerivedSizes | None = None
-        self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
+        self._has_open_sizes = not is_bound and any(
+            not isinstance(size, int) for dims in region.symbols.values() for size in dims
+        )
 
     def latest(self, sizes: tuple[Sizes, ...]) -> Prepared | None:
         """What was prepared last, if it was for inputs of ``sizes``."""
@@ -122,7 +125,9 @@ class RegionSchedules:
             self._latest = None
 
     def _made(self, sizes: Sequence[Sizes]) -> Prepared:
-        region = self._region
+        region = with_bounds(self._region, sizes)
+        if region is not self._region:
+            return RegionSchedules(region, self._operators, self._threads, self._isa, is_bound=True).prepare(sizes)
         dims = self.sizes_of_values(sizes)
         made: dict[tuple[int, Layout, int], Schedule] = {}
         slabs = []
@@ -150,8 +155,9 @@ class RegionSchedules:
         """Sizes of all values, by name, for inputs of ``sizes``; raises as :meth:`prepare`."""
         found = None if self._derived is None else self._derived.of(sizes)
         if found is None:
-            found = sizes_of_values(self._region, sizes)
-            if self._has_open_sizes:
+            region = with_bounds(self._region, sizes)
+            found = sizes_of_values(region, sizes)
+            if self._has_open_sizes and region is self._region:
                 self._derived = DerivedSizes.derive(self._region, sizes) or self._derived
         return found
 

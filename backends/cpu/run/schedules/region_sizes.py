@@ -10,13 +10,16 @@ from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.batches import are_operands_of
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key
 from sift_onnx.backends.cpu.run.schedules.resolved import resolved
-from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     Conv,
     Joined,
     LayerNormalization,
+    LinearResize,
     Matmul,
+    OpenSliced,
+    PixelCopy,
     Repeated,
     Reshaped,
     Sliced,
@@ -26,7 +29,7 @@ from sift_onnx.backends.lowering.specs import (
 )
 from sift_onnx.errors import UsageError
 
-__all__ = ["sizes_of_values"]
+__all__ = ["sizes_of_values", "with_bounds"]
 
 # What fits any one operand, and makes something of it.
 _FITTING = (Matmul, LayerNormalization, Transposed)
@@ -68,6 +71,27 @@ def sizes_of_values(region: Region, sizes: Sequence[Sizes]) -> dict[str, Sizes]:
     return dims
 
 
+def with_bounds(region: Region, sizes: Sequence[Sizes]) -> Region:
+    """``region`` with numbers for the bounds of slices and pads that only a run knows; itself without such.
+
+    They are those of the whole batch, also where that is cut into slabs.
+    """
+    if not any(
+        isinstance(step.spec, (LinearResize, OpenSliced, PixelCopy)) and step.spec.names() for step in region.steps
+    ):
+        return region
+    names = _named_sizes(
+        region, {input_key(name, view): size for (name, view), size in zip(region.inputs, sizes, strict=True)}
+    )
+    steps = [
+        replace(step, spec=step.spec.bound(names))
+        if isinstance(step.spec, (LinearResize, OpenSliced, PixelCopy))
+        else step
+        for step in region.steps
+    ]
+    return replace(region, steps=tuple(steps))
+
+
 def _may_be_empty(spec: Spec) -> bool:
     """Whether an operator that only moves values makes nothing of some, as ONNX specifies."""
     if isinstance(spec, Sliced):
@@ -75,13 +99,13 @@ def _may_be_empty(spec: Spec) -> bool:
     return isinstance(spec, (Repeated, Joined))
 
 
-def _named_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, int]:
-    """What the names of sizes of the region's inputs stand for."""
+def _named_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[Dim, int]:
+    """What the names, and the expressions, of sizes of the region's inputs stand for."""
     return {
         symbol: size
         for name, view in region.inputs
         for symbol, size in zip(region.symbols.get(name, ()), dims[input_key(name, view)], strict=False)
-        if isinstance(symbol, str)
+        if not isinstance(symbol, int)
     }
 
 

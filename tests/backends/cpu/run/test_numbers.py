@@ -106,3 +106,38 @@ def test_a_vector_of_another_size_or_type_is_left_to_onnxruntime() -> None:
     program = CpuProgram(net.model(), ONE_THREAD)
     assert_same_as_onnxruntime(net.model(), net.feeds, program)
     assert places(program)["mean"] == "onnxruntime"
+
+
+@pytest.mark.parametrize("is_image", [False, True])
+def test_signs(is_image: bool) -> None:
+    """Soft thresholds are those of differences times signs; NaN has none, nor have zeros."""
+    net = SparseNet(opset=18)
+    if is_image:
+        y = net.conv(net.input("x", 2, 4, 5, 6, declared=["n", 4, 5, 6]), 4, WIDTH, 3)
+    else:
+        y = net.dense(net.input("x", 2, 7, 4, declared=["n", "t", 4]), 4, WIDTH)
+    less = net.op("Relu", net.op("Sub", net.op("Abs", y), net.constant(np.float32(0.2))))
+    soft = net.op("Mul", net.op("Sign", y, name="sign"), less)
+    net.output(net.conv(soft, WIDTH, 5, 3) if is_image else net.dense(soft, WIDTH, 5))
+    program = CpuProgram(net.model(), ONE_THREAD)
+    for n in (1, 3, 17):
+        shape = (n, *net.feeds["x"].shape[1:])
+        feeds = {"x": np.random.default_rng(n).standard_normal(shape).astype(np.float32)}
+        assert_same_as_onnxruntime(net.model(), feeds, program)
+    assert places(program)["sign"] == "kernels"
+    assert len(program.parts) == 1
+
+
+def test_signs_of_numbers_that_are_nearly_none() -> None:
+    net = SparseNet(opset=18)
+    y = net.op("Mul", net.input("x", 1, 2, 8, declared=["n", 2, 8]), net.op("Relu", net.input("y", 1, 2, 8)))
+    net.output(net.op("Sign", y, name="sign"))
+    net.output(net.dense(y, 8, 4))
+    x = np.float32([np.nan, -0.0, 0, 3, -np.inf, np.inf, -1e-38, 1e-37]).reshape(1, 1, 8).repeat(2, axis=1)
+    feeds = {"x": x, "y": np.ones_like(x)}
+    program = CpuProgram(net.model(), ONE_THREAD)
+    found, wanted = (each.run(feeds) for each in (program, OnnxRuntimeProgram(net.model(), ONE_THREAD)))
+    for ours, theirs in zip(found.values(), wanted.values(), strict=True):
+        if ours.shape == x.shape:
+            np.testing.assert_array_equal(ours, theirs)
+    assert places(program)["sign"] == "kernels"
