@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from sift_onnx.backends.lowering.cut_sizes import sliced
-from sift_onnx.backends.lowering.dims import Dim, added, bound, names_in, product, window
+from sift_onnx.backends.lowering.dims import Dim, added, bound, concrete, names_in, product, window
 
 __all__ = [
     "COORDINATES",
@@ -252,9 +252,8 @@ class OpenSlicing:
 
     def bound(self, known: Mapping[Dim, int]) -> Slicing:
         """With the sizes that are ``known``, all of which it has."""
-        start, stop = bound(self.start, known), None if self.stop is None else bound(self.stop, known)
-        assert isinstance(start, int) and (stop is None or isinstance(stop, int)), "the plan has asked"
-        return Slicing(start, stop, 1)
+        start, *ends = concrete(tuple(bound(size, known) for size in self.asked()))
+        return Slicing(start, ends[0] if ends else None, 1)
 
 
 AxisMap = Sampling | Padding | Slicing | OpenPadding | OpenSampling | OpenSlicing

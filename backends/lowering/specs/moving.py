@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeGuard
 
 from sift_onnx.backends.lowering.cut_sizes import sliced
-from sift_onnx.backends.lowering.dims import Dim, bound, names_in
+from sift_onnx.backends.lowering.dims import Dim, bound, concrete, names_in
 from sift_onnx.backends.lowering.specs.windows import Pair
 
 __all__ = [
@@ -129,9 +129,8 @@ class OpenRange:
 
     def bound(self, known: Mapping[Dim, int]) -> Range:
         """With the sizes that are ``known``, all of which it has."""
-        start, stop = bound(self.start, known), None if self.stop is None else bound(self.stop, known)
-        assert isinstance(start, int) and (stop is None or isinstance(stop, int)), "the plan has asked"
-        return Range(self.axis, start, stop)
+        start, *ends = concrete(tuple(bound(size, known) for size in self.asked()))
+        return Range(self.axis, start, ends[0] if ends else None)
 
 
 @dataclass(frozen=True)
