@@ -32,8 +32,8 @@ void pause() {
 constexpr std::size_t kLoops = 8;
 
 // Of `threads` each. Where there are many processors, short requests do not use all of their threads at any time.
-// Measured with 16 processors and threads, and 32 callers: twelve at once have 0.9 of the throughput of all at once, and
-// a 99th percentile of 1.6 to 2.0 times the median instead of 2.1 to 3.5; eight have 0.85, and 1.3 to 1.9 times.
+// Measured with 16 processors and threads, and 32 callers: twelve at once have 0.9 of the throughput of all at once,
+// and a 99th percentile of 1.6 to 2.0 times the median instead of 2.1 to 3.5; eight have 0.85, and 1.3 to 1.9 times.
 int requests_at_once(int threads) {
   const int processors = allowed_processors();
   return std::max({processors - threads / 2, processors / 4 * 3, 1});
