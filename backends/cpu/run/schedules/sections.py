@@ -191,7 +191,9 @@ def _largest_run(made: Schedule, steps: int) -> tuple[int, int]:
 
 def _dims_of(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:
     """Sizes of the values of a section, out of those of all."""
-    inputs = {key: dims.get(key) or dims[name] for name, view in region.inputs for key in (input_key(name, view),)}
+    keys = [(input_key(name, view), name) for name, view in region.inputs]
+    # What another section has made is known by its name alone.
+    inputs = {key: dims[key if key in dims else name] for key, name in keys}
     return inputs | {step.output: dims[step.output] for step in region.steps}
 
 

@@ -99,6 +99,24 @@ def test_only_the_ends_are_planned_for_each_length(
                 np.testing.assert_array_equal(made[name], values)
 
 
+def test_numbers_from_outside_have_no_axes() -> None:
+    """Tokens are scaled by a number that is an input."""
+    net = SparseNet(18)
+    ids = net.input("ids", values=np.zeros((1, 6), np.int64), declared=["n", "t"])
+    scale = net.input("scale", values=np.array(0.5, np.float32), declared=[])
+    table = net.constant(np.random.default_rng(0).standard_normal((WORDS, WIDTH)).astype(np.float32))
+    x = net.op("Gather", table, ids)
+    for _ in range(3):
+        x = net.op("Add", x, net.dense(net.op("Relu", net.dense(net.op("Mul", x, scale), WIDTH, WIDTH)), WIDTH, WIDTH))
+    net.output(x)
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    rng = np.random.default_rng(1)
+    for batch, tokens in ((1, 20), (1, 33), (2, 40), (1, 64), (3, 17)):
+        feeds = {"ids": rng.integers(0, WORDS, (batch, tokens)), "scale": np.array(0.25 * tokens, np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+
+
 def test_profiles_name_the_steps_of_a_section_by_their_place_in_the_model() -> None:
     net = classifier(masked=True, classes=True)
     program = CpuProgram(net.model(), ONE_THREAD)
