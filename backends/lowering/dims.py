@@ -127,16 +127,21 @@ def divided(total: Dim, part: Dim) -> Dim | None:
     return total if part == 1 else None
 
 
+def _cancel(symbols: list[Dim], others: list[Dim]) -> None:
+    """Remove the symbols that both products have."""
+    for symbol in list(symbols):
+        if symbol in others:
+            symbols.remove(symbol)
+            others.remove(symbol)
+
+
 def _reduced(total: Dim, part: Dim) -> tuple[Dim, Dim]:
     """The same ratio without what both are products of; of something by itself, that of 1 to 1."""
     if total == part and part != 0:
         return 1, 1
     symbols, factor = factors(total)
     others, divisor = factors(part)
-    for symbol in list(others):
-        if symbol in symbols:
-            symbols.remove(symbol)
-            others.remove(symbol)
+    _cancel(symbols, others)
     common = math.gcd(factor, divisor) or 1
     common = -common if divisor < 0 else common
     return product([factor // common, *symbols]), product([divisor // common, *others])
@@ -236,10 +241,7 @@ def solved(total: Dim, other: Dim) -> tuple[str, int] | None:
     """The only name that two equal sizes leave open, and its number; None if they leave more open, or nothing."""
     symbols, factor = factors(total)
     others, divisor = factors(other)
-    for symbol in list(symbols):
-        if symbol in others:
-            symbols.remove(symbol)
-            others.remove(symbol)
+    _cancel(symbols, others)
     if others and not symbols:
         symbols, factor, divisor = others, divisor, factor
         others = []

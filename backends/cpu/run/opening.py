@@ -383,5 +383,5 @@ def _output_spec(graph: GraphView, declared: onnx.ValueInfoProto) -> TensorSpec:
 
 
 def _is_shorter(parts: int, plan: Plan) -> bool:
-    """Whether a plan of so many parts has fewer than ``plan``, or that has none."""
+    """Whether ``parts`` is less than the number of parts of ``plan``; true if it has none."""
     return not plan.parts or parts < len(plan.parts)

@@ -27,7 +27,7 @@ void Turns::Turn::pass_if_due() {
   turns_.wake_server();
 }
 
-// With the lock: somebody has ended a turn, and does not take up the next request.
+// Called with the lock by a thread that has ended a turn and will not run the next request itself.
 void Turns::wake_server() {
   if (queue_.empty()) return;
   if (idle_servers_ == 0) {

@@ -67,3 +67,21 @@ def test_the_first_length_packs_for_all():
     fixed = CpuProgram(tokens_net(16).model(), ONE_THREAD)
     fixed.run(feeds | {"x": feeds["x"][:, :16]})
     assert fixed.weight_bytes < packed[0]
+
+
+@pytest.mark.skipif(not generates_code(selected_isa()), reason="lists of many tiles wait for their requests")
+@pytest.mark.usefixtures("every_region_pays")
+def test_the_first_length_of_a_text_packs_for_all():
+    """As many rows as there are numbers of words."""
+    net = SparseNet()
+    ids = net.input("ids", values=np.zeros((1, 16), np.int64), declared=["texts", "tokens"])
+    words = net.constant(np.random.default_rng(0).standard_normal((9, 64)).astype(np.float32))
+    net.output(net.dense(net.op("Relu", net.dense(net.op("Gather", words, ids), 64, 64)), 64, 64))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    packed = []
+    for tokens in (20, 128, 16, 75):
+        feeds = {"ids": np.random.default_rng(tokens).integers(0, 9, (1, tokens))}
+        assert_same_as_onnxruntime(model, feeds, program)
+        packed.append(program.weight_bytes)
+    assert len(set(packed)) == 1
