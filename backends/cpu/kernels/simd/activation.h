@@ -43,16 +43,24 @@ inline Vec tanh(Vec x) {
   return x * x < 0.390625F ? tanh_near_zero(x) : far;
 }
 
-// Abramowitz and Stegun 7.1.26: absolute error below 1.5e-7.
+// x p(x^2) / q(x^2) up to 3.92, from where on it rounds to 1: relative error below 4e-7, nearly all of it of roundings.
+// The coefficients are a least-squares fit, reweighted until its largest relative error was least (2e-8). The division
+// runs beside the polynomials and takes less time than an estimate that is corrected.
 inline Vec erf(Vec x) {
-  const Vec magnitude = max(x, -x);
-  const Vec t = reciprocal(1.0F + 0.3275911F * magnitude);
-  Vec p = t * 1.061405429F - 1.453152027F;
-  p = p * t + 1.421413741F;
-  p = p * t - 0.284496736F;
-  p = p * t + 0.254829592F;
-  const Vec y = 1.0F - p * t * exp(-magnitude * magnitude);
-  return x < 0.0F ? -y : y;
+  const Vec z = x * x;
+  Vec p = z * 2.0500869085862404E-6F + 2.8488268044372033E-4F;
+  p = p * z + 3.7656160377600944E-3F;
+  p = p * z + 5.27487190042023E-2F;
+  p = p * z + 1.904064514974319E-1F;
+  p = p * z + 1.128379146145604F;
+  Vec q = z * 3.809170918091218E-5F + 1.162535267176653E-3F;
+  q = q * z + 1.4969214310999348E-2F;
+  q = q * z + 1.1410910369538778E-1F;
+  q = q * z + 5.020760649979376E-1F;
+  q = q * z + 1.0F;
+  const Vec near = x * p / q;
+  const Vec far = x < 0.0F ? splat(-1.0F) : splat(1.0F);
+  return z >= 15.3664F ? far : near;
 }
 
 // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): with a sigmoid instead of the tanh, nothing cancels.

@@ -75,7 +75,19 @@ def test_activations_are_no_further_from_double_precision_than_onnxruntimes(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("kind", ["clip", "leaky", "sigmoid", "silu"])
+def test_gelu_is_exact_far_out_and_accurate_near_zero(pool: _kernels.ThreadPool, isa: str) -> None:
+    """From 5.6 on, floats round its factor to 0 or 1; near zero its factor of a half is found to the last bits."""
+    far = np.geomspace(5.6, 1e30, 2000).astype(np.float32)
+    near = np.geomspace(1e-30, 1, 2000).astype(np.float32)
+    op = _kernels.Elementwise("first", activation=("gelu", 0.0, 0.0), layout="planes", isa=isa)
+    y = run(pool, op, np.concatenate([far, -far, near, -near]).reshape(1, 1, 1, -1)).reshape(4, -1)
+    np.testing.assert_array_equal(y[:2], np.stack([far, np.zeros_like(far)]))
+    signed = np.stack([near, -near])
+    np.testing.assert_allclose(y[2:], activate(signed.astype(np.float64), ("gelu", 0.0, 0.0)), rtol=4e-7)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", ["clip", "leaky", "sigmoid", "silu", "gelu", "gelu_tanh"])
 def test_nan_stays_nan(pool: _kernels.ThreadPool, isa: str, kind: str) -> None:
     x = np.full((1, 1, 1, 19), np.nan, np.float32)
     op = _kernels.Elementwise("first", activation=(kind, 0.0, 6.0), layout="planes", isa=isa)
