@@ -13,10 +13,11 @@ from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.quantized_operators import FloatResult, build_layer, build_quantized
+from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape
 from sift_onnx.backends.lowering.dims import product
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import GatherRows, LinearLayer, Matmul, QuantizedMatmul, Recurrent
+from sift_onnx.backends.lowering.specs import Conv, GatherRows, LinearLayer, Matmul, QuantizedMatmul, Recurrent
 
 __all__ = ["RegionOperators", "without_values"]
 
@@ -26,6 +27,8 @@ _Packed = _kernels.Conv | _kernels.DenseProduct | _kernels.Matmul
 _SHARED_CACHE_BYTES = 8 << 20
 # Rows of products that are multiplied by lists, and rows that are multiplied by generated code.
 _FEW_ROWS, _MANY_ROWS = LANES, 8 * LANES
+# Likewise heights and widths of what a convolution makes.
+_FEW_PIXELS, _MANY_PIXELS = 4, 12
 
 
 class RegionOperators:
@@ -84,20 +87,27 @@ class RegionOperators:
         own = self._weights.get(step)
         return packed or ([own] if isinstance(own, _kernels.SparseWeights) else [])
 
-    def prepare_lengths(self, pool: _kernels.ThreadPool) -> None:
-        """Pack products for few rows and for many, where requests differ in length.
+    def prepare_sizes(self, pool: _kernels.ThreadPool) -> None:
+        """Pack weights for few rows or pixels and for many, where requests differ in length or in height and width.
 
         One of the two would be packed by the first request that is much longer or shorter than the others before it.
         Where no code is generated, each of many tiles has lists of its own, and they wait for their requests.
         """
-        if not generates_code(self._isa) or not _has_open_lengths(self._region):
+        if not generates_code(self._isa):
             return
+        has_open_lengths, has_open_images = _has_open_lengths(self._region), _has_open_images(self._region)
         layers, shapes = [], []
         for step in self._unpacked:
-            op, spec = self._ops.get((step, "images16")), self._region.steps[step].spec
-            if isinstance(spec, Matmul) and isinstance(op, _kernels.Conv):
+            spec = self._region.steps[step].spec
+            if isinstance(spec, Matmul) and has_open_lengths:
+                op, own = self._ops.get((step, "images16")), _rows_to_prepare(spec)
+            elif isinstance(spec, Conv) and has_open_images:
+                op, own = self._ops.get((step, "planes")), _images_to_prepare(spec)
+            else:
+                continue
+            if isinstance(op, _kernels.Conv):
                 layers.append(op)
-                shapes.append([(rows, spec.weights.columns, 1, 1) for rows in (_FEW_ROWS, _MANY_ROWS)])
+                shapes.append(own)
         _kernels.Conv.prepare_all(layers, shapes, pool)
 
     def release(self) -> None:
@@ -183,6 +193,32 @@ def _has_open_lengths(region: Region) -> bool:
             factors = [factor for factor in rows[1:2] if isinstance(factor, int)] if rows[0] == "product" else []
             return math.prod(factors) < _MANY_ROWS
     return False
+
+
+def _has_open_images(region: Region) -> bool:
+    """Whether images that enter a region may differ in height or width."""
+    return any(
+        view != "rows" and any(not isinstance(size, int) for size in region.symbols.get(name, ())[2:])
+        for name, view in region.inputs
+    )
+
+
+def _rows_to_prepare(spec: Matmul) -> list[Shape]:
+    return [(rows, spec.weights.columns, 1, 1) for rows in (_FEW_ROWS, _MANY_ROWS)]
+
+
+def _images_to_prepare(spec: Conv) -> list[Shape]:
+    own = spec.geometry
+    channels = spec.weights.columns // math.prod(own.kernel) * spec.groups
+    top, left, bottom, right = own.pads
+    axes = list(zip(own.kernel, own.stride, own.dilation, (top + bottom, left + right), strict=True))
+    shapes: list[Shape] = []
+    for pixels in (_FEW_PIXELS, _MANY_PIXELS):
+        height, width = (
+            max((pixels - 1) * stride + (kernel - 1) * dilation + 1 - pads, 1) for kernel, stride, dilation, pads in axes
+        )
+        shapes.append((1, channels, height, width))
+    return shapes
 
 
 def without_values(step: Step) -> Step:

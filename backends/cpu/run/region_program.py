@@ -97,6 +97,7 @@ class RegionProgram:
         self._has_open_sizes = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
         self._has_pages = False
         self._lock = threading.Lock()
+        self._planning = threading.local()
         renew_in_children(self)
 
     def _stages_of(self, regions: Sequence[Region], isa: str) -> Sequence[RegionStage]:
@@ -246,8 +247,17 @@ class RegionProgram:
         latest = stage.schedules.latest(sizes)
         if latest is not None:
             return latest
-        with self._lock:
-            return stage.schedules.prepare(sizes)
+        begin = time.thread_time()
+        try:
+            with self._lock:
+                return stage.schedules.prepare(sizes)
+        finally:
+            self._planning.seconds = self.planning_seconds + time.thread_time() - begin
+
+    @property
+    def planning_seconds(self) -> float:
+        """Processor time that this thread has spent on schedules."""
+        return getattr(self._planning, "seconds", 0.0)
 
     @property
     def weight_bytes(self) -> int:
@@ -282,7 +292,7 @@ class RegionProgram:
     def _release(self) -> None:
         """What only the first run does, which packs weights and takes long for that."""
         with self._lock:
-            self._operators.prepare_lengths(self.pool)
+            self._operators.prepare_sizes(self.pool)
             self._operators.release()
             if self._has_open_sizes and not self._has_pages:
                 # A larger request would wait for the system to clear the first large page of its results.

@@ -2,12 +2,14 @@
 
 The first run of a shape class takes the kernels. If the estimates for its sizes, which are known then, leave open which
 way is faster, or it took too long to be sure beside the estimate for onnxruntime, it runs there once more. If that
-takes too long as well, a session of onnxruntime runs too, and the answer is kept for the class. All runs of a class
-therefore take one way, and their results have the same bits; which way that is depends on times.
+takes too long as well, a session of onnxruntime runs too, and the answer is kept for the class. Its time there corrects
+the estimates for other classes. All runs of a class therefore take one way, and their results have the same bits; which
+way that is depends on times.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +52,8 @@ _FAR = 3.0
 # this, a session and its runs are cheap, and what an operator costs besides its work counts more.
 _MEASURED_MARGIN = 1.5
 _SHORT_SECONDS = 1e-3
+# How far an estimate for onnxruntime may be off that its time for other sizes has corrected.
+_CORRECTED_MARGIN = 1.15
 # A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin, and for about
 # a millisecond after wide instructions, some processors run more slowly. It has three runs at least, lest one that was
 # interrupted stands for all, unless they are long. The first one finds the caches full of the other way's weights: in
@@ -120,6 +124,7 @@ class Trials:
         self._whole: Parts | None = None
         self._verdicts: dict[ShapeClass, Verdict] = {}
         self._estimates: dict[ShapeClass, Estimate] = {}
+        self._measured: list[tuple[float, float]] = []  # estimates for onnxruntime, and its times
         self._deciding = threading.Lock()
         renew_in_children(self)
 
@@ -159,8 +164,8 @@ class Trials:
 
     def _weigh(self, key: ShapeClass, feeds: Feeds, into: Feeds) -> tuple[Verdict, Outputs]:
         start = self._clock()
-        outputs, shapes = self.kernels.run_shaped(feeds, into)
-        first = self._clock() - start
+        outputs, shapes, planning = self.kernels.run_shaped(feeds, into)
+        first = self._clock() - start - planning
         if any(
             first * _MEASURED_MARGIN < other.onnxruntime and _is_within(sizes, key)
             for sizes, other in self._estimates.items()
@@ -171,6 +176,10 @@ class Trials:
         estimate = self._estimates[key] = self._estimate(shapes)
         if is_certain(estimate, first * _MEASURED_MARGIN):
             return Verdict(KERNELS), outputs
+        corrected = self._corrected(estimate)
+        if first * _CORRECTED_MARGIN < corrected:
+            said = f"timed: {1e3 * first:.3g} ms in the kernels against {1e3 * corrected:.3g} ms in onnxruntime"
+            return Verdict(KERNELS, f"{said}, by its time for other sizes"), outputs
         own = first
         if is_certain(estimate):
             # A first run plans and packs, which counts much where runs are short: one more tells what is left of it.
@@ -187,12 +196,20 @@ class Trials:
             return Verdict(KERNELS, f"{said} {1e3 * estimate.onnxruntime:.3g} ms in onnxruntime"), outputs
         try:
             theirs, own, other = self._in_turn(self._opened(), own, feeds, into)
+            self._measured.append((estimate.onnxruntime, other))
             said = f"timed: {1e3 * own:.3g} ms in the kernels against {1e3 * other:.3g} ms in onnxruntime"
             if own > (1 - _LEAST_GAIN) * other:
                 return Verdict(ONNXRUNTIME, said), theirs
         except SiftError as error:
             return Verdict(KERNELS, f"not timed against onnxruntime: {error}"), outputs
         return Verdict(KERNELS, said), outputs
+
+    def _corrected(self, estimate: Estimate) -> float:
+        """Seconds in onnxruntime, by what it took where its estimate was the nearest to this one; 0 if never timed."""
+        if not self._measured or estimate.onnxruntime <= 0:
+            return 0.0
+        estimated, took = min(self._measured, key=lambda one: abs(math.log(one[0] / estimate.onnxruntime)))
+        return estimate.onnxruntime * took / estimated
 
     def _in_turn(self, whole: Parts, own: float, feeds: Feeds, into: Feeds) -> tuple[Outputs, float, float]:
         """Outputs of the whole model, and the least times of the kernels, which took ``own`` so far, and of it."""

@@ -207,6 +207,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
               .channels = problem.tiling.channels,
               .slice_channels = plan->tiling.slice_channels,
               .unit_channels = plan->tiling.unit_channels,
+              .scales_lists = plan->tiling.scales_lists,
               .taps = plan->taps,
               .offsets = plan->offsets,
               .rotated_lanes = plan->rotated_lanes,

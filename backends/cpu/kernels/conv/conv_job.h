@@ -26,6 +26,7 @@ struct ConvJob {
   std::int64_t channels;  // input channels of the group
   std::int64_t slice_channels;
   std::int64_t unit_channels;                      // of code
+  bool scales_lists;                               // see Tiling
   const std::vector<std::ptrdiff_t>& taps;         // of code, see RowsArgs
   const std::vector<std::uint16_t>& offsets;       // of dense weights, see RowsArgs
   const std::vector<std::int32_t>& rotated_lanes;  // of tiles that rotate, see RowsArgs

@@ -110,6 +110,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
                                                               : job.tile.blocks() / tile_rows);
   rows.group_rows = static_cast<std::uint32_t>(job.band_rows);
   rows.one_tap = job.geometry.kernel_h * job.geometry.kernel_w == 1;
+  rows.scales_offsets = job.scales_lists;
   rows.lists_per_row = static_cast<std::uint32_t>(job.geometry.kernel_w);
   rows.rotated_lanes = job.rotated_lanes.data();
   rows.taps = job.taps.data();

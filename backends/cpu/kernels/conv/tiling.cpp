@@ -20,8 +20,8 @@ constexpr std::int64_t kMostBlocks = 14;
 // Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
 constexpr std::int64_t kMostGeneratedBlocks = 18;
 constexpr std::int64_t kMostBlocksFromMemory = 56;
-// Tiles of up to kSharedBlocks blocks share the lists of a 1x1 layer. The slices of these lists fill the panel at
-// kFullBlocks blocks: three blocks hardly miss the cache, and one block ends its lists more often.
+// Tiles of up to kSharedBlocks blocks share lists. The slices of these lists fill the panel at kFullBlocks blocks:
+// three blocks hardly miss the cache, and one block ends its lists more often.
 constexpr std::int64_t kSharedBlocks = 3;
 constexpr std::int64_t kFullBlocks = 2;
 
@@ -251,8 +251,10 @@ std::int64_t even_slice(std::int64_t channels, std::int64_t most, std::int64_t u
 }
 
 // The tiling with the least estimated time. If `order` is given, only those whose sums are made in its order: an
-// output's sum is one of sums of slices, and forms begin them differently.
-Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Tiling* order = nullptr) {
+// output's sum is one of sums of slices, and forms begin them differently. `is_shared`: only those that share lists
+// with tiles of other sizes; none may be left.
+Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Tiling* order = nullptr,
+              bool is_shared = false) {
   const bool is_code = problem.form == WeightForm::code;
   const std::int64_t most_blocks = !is_code                ? kMostBlocks
                                    : problem.code_is_far() ? kMostBlocksFromMemory
@@ -268,10 +270,13 @@ Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Ti
     if (order != nullptr && (order->tile.rotates() ? tile != order->tile : tile.rotates())) return;
     const RowsChoice rows = rows_for(tile, panel, problem.form, kernels);
     if (rows.function == nullptr || (order != nullptr && rows.form != order->form)) return;
-    // Where the blocks of a channel follow each other, an operand's place is the channel's number times the blocks.
-    const bool scales_lists =
-        rows.form == WeightForm::sell && taps == 1 && !tile.is_narrow() && kernel_rows(tile, panel.pitch) == 1;
+    // Where all that a channel has are rows of as many blocks as the tile, an operand's place is that in a panel of one
+    // block, times the blocks.
+    const bool is_row = tile.rows == 1 && panel.pitch == tile.cols * tile.images;
+    const bool scales_lists = rows.form == WeightForm::sell && !tile.is_narrow() &&
+                              (is_row || (taps == 1 && kernel_rows(tile, panel.pitch) == 1));
     const bool shares_lists = scales_lists && tile.blocks() <= kSharedBlocks;
+    if (is_shared && !(shares_lists && tile.wraps_rows)) return;
     const std::int64_t bytes_to_fit = shares_lists ? channel_bytes / tile.blocks() * kFullBlocks : channel_bytes;
     for (const std::int64_t panel_bytes : panel_limits(problem, tile)) {
       const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / bytes_to_fit, 1, problem.channels);
@@ -350,6 +355,10 @@ bool TilingProblem::suits_code() const {
          blocks >= (code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
 }
 
+bool TilingProblem::has_few_blocks() const {
+  return layout == Layout::nchw && units * ceil_div(output_h * output_w, kLanes) <= kSharedBlocks;
+}
+
 bool TilingProblem::reads_in_place() const {
   return form == WeightForm::code && layout == Layout::nchw_n16 && geometry.is_pointwise() && output_h * output_w == 1;
 }
@@ -372,11 +381,16 @@ bool panel_fits(const ConvGeometry& geometry, Layout layout, DType dtype) {
 Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   // Code has whole units in any slice. Other forms keep the order of sums that is best for one thread, so that results
   // have the same bits for any number of threads.
-  if (problem.threads == 1 || problem.form == WeightForm::code) return search(problem, kernels);
+  if (problem.form == WeightForm::code) return search(problem, kernels);
   TilingProblem alone = problem;
   alone.threads = 1;
-  const Tiling order = search(alone, kernels);
-  return search(problem, kernels, &order);
+  // Of few blocks, where a register holds one, shared lists take about as long as a tile's own, and no new size waits
+  // for its packing. Kernels of one tap share them in any case.
+  const bool is_shared = kernels.vec_bytes == kLanes * bytes_of(problem.dtype) && problem.has_few_blocks() &&
+                         problem.geometry.kernel_h * problem.geometry.kernel_w > 1 &&
+                         search(alone, kernels, nullptr, true).rows != nullptr;
+  const Tiling order = search(alone, kernels, nullptr, is_shared);
+  return problem.threads == 1 ? order : search(problem, kernels, &order, is_shared);
 }
 
 }  // namespace sift::cpu

@@ -34,6 +34,8 @@ struct TilingProblem {
   bool suits_code() const;
   // Whether generated code would be larger than the part of the last-level cache that a process can count on.
   bool code_is_far() const;
+  // Whether there are so few blocks that tiles of any size can share lists.
+  bool has_few_blocks() const;
   // Whether generated code can read its operands from the input, so that nothing is copied.
   bool reads_in_place() const;
   // Whether tasks take one part of the weights after the other, and all tiles for each, rather than the reverse.

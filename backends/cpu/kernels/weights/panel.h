@@ -73,6 +73,7 @@ struct TileShape {
   // Floats of a row of a block's lanes in a panel.
   std::int64_t panel_w() const { return taps_overlap ? kLanes : lanes_w; }
   std::int64_t blocks() const { return rows * cols * images; }
+  bool has_lanes_of(const TileShape& other) const { return lanes_h == other.lanes_h && lanes_w == other.lanes_w; }
   bool operator==(const TileShape&) const = default;
 };
 
@@ -136,7 +137,7 @@ struct Tiling {
   bool packs_like(const Tiling& other) const {
     if (form == WeightForm::dense) return other.form == form;
     if (form == WeightForm::code) return other.form == form && unit_channels == other.unit_channels;
-    const bool tiles_alike = scales_lists ? other.scales_lists : tile == other.tile;
+    const bool tiles_alike = scales_lists ? other.scales_lists && tile.has_lanes_of(other.tile) : tile == other.tile;
     return tiles_alike && slice_channels == other.slice_channels && form == other.form &&
            rows_per_call == other.rows_per_call;
   }

@@ -44,6 +44,7 @@ void Conv::run_pixels(const PixelCall& call) const {
                     .channels = columns_,
                     .slice_channels = plan->tiling.slice_channels,
                     .unit_channels = plan->tiling.unit_channels,
+                    .scales_lists = plan->tiling.scales_lists,
                     .taps = plan->taps,
                     .offsets = plan->offsets,
                     .rotated_lanes = plan->rotated_lanes,

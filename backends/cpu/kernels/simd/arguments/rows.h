@@ -89,6 +89,7 @@ struct RowsArgs {
   std::uint32_t columns;        // dense: columns of the slice
   std::uint32_t row_columns;    // dense: of all slices
   bool one_tap;                 // a column's operands follow those of the column before
+  bool scales_offsets;          // sell: offsets are those of a tile of one block, see Tiling
   std::uint32_t lists_per_row;  // csr_by_tap
   const std::int32_t*
       rotated_lanes;           // csr_by_tap: [lists_per_row][16], the lane of the operand that each lane multiplies

@@ -66,11 +66,11 @@ template <typename Sums, int RowsPerCall, int Scale>
   }
 }
 
-// In layers of one tap, all tiles share the lists of a tile of one block, and offsets are scaled.
+// Tiles may share the lists of a tile of one block, whose offsets are scaled.
 template <typename Sums, int RowsPerCall>
 void rows_sell(const RowsArgs& args) {
   if constexpr (Sums::kRowBlocks > 1) {
-    if (args.one_tap) return rows_scaled_sell<Sums, RowsPerCall, Sums::kRowBlocks>(args);
+    if (args.scales_offsets) return rows_scaled_sell<Sums, RowsPerCall, Sums::kRowBlocks>(args);
   }
   rows_scaled_sell<Sums, RowsPerCall, 1>(args);
 }
