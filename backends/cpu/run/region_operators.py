@@ -196,11 +196,8 @@ def _has_open_lengths(region: Region) -> bool:
 
 
 def _has_open_images(region: Region) -> bool:
-    """Whether images that enter a region may differ in height or width."""
-    return any(
-        view != "rows" and any(not isinstance(size, int) for size in region.symbols.get(name, ())[2:])
-        for name, view in region.inputs
-    )
+    """Whether images or signals that enter a region may differ in more than their number."""
+    return any(not isinstance(size, int) for name, _ in region.inputs for size in region.symbols.get(name, ())[1:])
 
 
 def _rows_to_prepare(spec: Matmul) -> list[Shape]:
@@ -215,7 +212,7 @@ def _images_to_prepare(spec: Conv) -> list[Shape]:
     shapes: list[Shape] = []
     for pixels in (_FEW_PIXELS, _MANY_PIXELS):
         height, width = (
-            max((pixels - 1) * stride + (kernel - 1) * dilation + 1 - pads, 1) for kernel, stride, dilation, pads in axes
+            max((pixels - 1) * stride + (kernel - 1) * dilation + 1 - pad, 1) for kernel, stride, dilation, pad in axes
         )
         shapes.append((1, channels, height, width))
     return shapes

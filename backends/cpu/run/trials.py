@@ -52,8 +52,9 @@ _FAR = 3.0
 # this, a session and its runs are cheap, and what an operator costs besides its work counts more.
 _MEASURED_MARGIN = 1.5
 _SHORT_SECONDS = 1e-3
-# How far an estimate for onnxruntime may be off that its time for other sizes has corrected.
-_CORRECTED_MARGIN = 1.15
+# How far an estimate for onnxruntime may be off that its time for other sizes has corrected: where one is at most three
+# times the other, and elsewhere.
+_NEAR, _NEAR_MARGIN, _FAR_MARGIN = 3.0, 1.15, 1.5
 # A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin, and for about
 # a millisecond after wide instructions, some processors run more slowly. It has three runs at least, lest one that was
 # interrupted stands for all, unless they are long. The first one finds the caches full of the other way's weights: in
@@ -176,10 +177,8 @@ class Trials:
         estimate = self._estimates[key] = self._estimate(shapes)
         if is_certain(estimate, first * _MEASURED_MARGIN):
             return Verdict(KERNELS), outputs
-        corrected = self._corrected(estimate)
-        if first * _CORRECTED_MARGIN < corrected:
-            said = f"timed: {1e3 * first:.3g} ms in the kernels against {1e3 * corrected:.3g} ms in onnxruntime"
-            return Verdict(KERNELS, f"{said}, by its time for other sizes"), outputs
+        if self._is_less_than_corrected(first, estimate):
+            return self._won_by_other_sizes(first), outputs
         own = first
         if is_certain(estimate):
             # A first run plans and packs, which counts much where runs are short: one more tells what is left of it.
@@ -194,6 +193,8 @@ class Trials:
         if _is_clear(own, estimate):
             said = f"timed: {1e3 * own:.3g} ms in the kernels against an estimate of"
             return Verdict(KERNELS, f"{said} {1e3 * estimate.onnxruntime:.3g} ms in onnxruntime"), outputs
+        if self._is_less_than_corrected(own, estimate):
+            return self._won_by_other_sizes(own), outputs
         try:
             theirs, own, other = self._in_turn(self._opened(), own, feeds, into)
             self._measured.append((estimate.onnxruntime, other))
@@ -204,12 +205,19 @@ class Trials:
             return Verdict(KERNELS, f"not timed against onnxruntime: {error}"), outputs
         return Verdict(KERNELS, said), outputs
 
-    def _corrected(self, estimate: Estimate) -> float:
-        """Seconds in onnxruntime, by what it took where its estimate was the nearest to this one; 0 if never timed."""
+    def _is_less_than_corrected(self, own: float, estimate: Estimate) -> bool:
+        """Whether the kernels take less than onnxruntime would, by its time where the estimate was nearest to this."""
         if not self._measured or estimate.onnxruntime <= 0:
-            return 0.0
+            return False
         estimated, took = min(self._measured, key=lambda one: abs(math.log(one[0] / estimate.onnxruntime)))
-        return estimate.onnxruntime * took / estimated
+        factor = estimate.onnxruntime / estimated
+        margin = _NEAR_MARGIN if 1 / _NEAR <= factor <= _NEAR else _FAR_MARGIN
+        return own * margin < factor * took
+
+    @staticmethod
+    def _won_by_other_sizes(own: float) -> Verdict:
+        said = f"timed: {1e3 * own:.3g} ms in the kernels"
+        return Verdict(KERNELS, f"{said}, less than onnxruntime's time for other sizes lets expect")
 
     def _in_turn(self, whole: Parts, own: float, feeds: Feeds, into: Feeds) -> tuple[Outputs, float, float]:
         """Outputs of the whole model, and the least times of the kernels, which took ``own`` so far, and of it."""

@@ -302,8 +302,6 @@ Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Ti
       for (; tile.cols <= std::min(block_cols, most_blocks / tile.rows); ++tile.cols) {
         if (std::ssize(along_x) < tile.cols) along_x.emplace_back(taps_along_x(problem.geometry, tile), tile.cols);
         const AxisBlocks& x = along_x[static_cast<std::size_t>(tile.cols) - 1];
-        // A block's neighbour has to be to the right of it in every row.
-        if (tile.wraps_rows && x.most_shifts > 0) continue;
         const std::int64_t most_images = std::min(units, most_blocks / (tile.rows * tile.cols));
         for (tile.images = 1; tile.images <= most_images; ++tile.images) consider(tile, PanelSize(y, x, tile));
       }
@@ -386,10 +384,11 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   alone.threads = 1;
   // Of few blocks, where a register holds one, shared lists take about as long as a tile's own, and no new size waits
   // for its packing. Kernels of one tap share them in any case.
-  const bool is_shared = kernels.vec_bytes == kLanes * bytes_of(problem.dtype) && problem.has_few_blocks() &&
-                         problem.geometry.kernel_h * problem.geometry.kernel_w > 1 &&
-                         search(alone, kernels, nullptr, true).rows != nullptr;
-  const Tiling order = search(alone, kernels, nullptr, is_shared);
+  const bool may_share = kernels.vec_bytes == kLanes * bytes_of(problem.dtype) && problem.has_few_blocks() &&
+                         problem.geometry.kernel_h * problem.geometry.kernel_w > 1;
+  Tiling order = may_share ? search(alone, kernels, nullptr, true) : Tiling{};
+  const bool is_shared = order.rows != nullptr;
+  if (!is_shared) order = search(alone, kernels);
   return problem.threads == 1 ? order : search(problem, kernels, &order, is_shared);
 }
 

@@ -41,7 +41,9 @@ TapAxis taps_along_y(const ConvGeometry& geometry, const TileShape& tile) {
 
 TapAxis taps_along_x(const ConvGeometry& geometry, const TileShape& tile) {
   if (tile.rotates() || tile.taps_overlap) return TapAxis(geometry.kernel_w);
-  return {geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols};
+  // Where rows follow each other, a block's neighbour has to be to the right of it: each tap has a copy of its own.
+  constexpr std::int64_t kNone = -1;
+  return {geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.wraps_rows ? kNone : tile.cols};
 }
 
 PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)

@@ -73,7 +73,10 @@ struct TileShape {
   // Floats of a row of a block's lanes in a panel.
   std::int64_t panel_w() const { return taps_overlap ? kLanes : lanes_w; }
   std::int64_t blocks() const { return rows * cols * images; }
-  bool has_lanes_of(const TileShape& other) const { return lanes_h == other.lanes_h && lanes_w == other.lanes_w; }
+  // Whether taps read the same blocks, apart from how many there are.
+  bool reads_like(const TileShape& other) const {
+    return lanes_h == other.lanes_h && lanes_w == other.lanes_w && wraps_rows == other.wraps_rows;
+  }
   bool operator==(const TileShape&) const = default;
 };
 
@@ -137,14 +140,14 @@ struct Tiling {
   bool packs_like(const Tiling& other) const {
     if (form == WeightForm::dense) return other.form == form;
     if (form == WeightForm::code) return other.form == form && unit_channels == other.unit_channels;
-    const bool tiles_alike = scales_lists ? other.scales_lists && tile.has_lanes_of(other.tile) : tile == other.tile;
+    const bool tiles_alike = scales_lists ? other.scales_lists && tile.reads_like(other.tile) : tile == other.tile;
     return tiles_alike && slice_channels == other.slice_channels && form == other.form &&
            rows_per_call == other.rows_per_call;
   }
   // The panel that weights are packed for.
   PanelShape packing_panel(const ConvGeometry& geometry) const {
     if (!scales_lists) return {geometry, tile};
-    return {geometry, {.lanes_h = tile.lanes_h, .lanes_w = tile.lanes_w}};
+    return {geometry, {.lanes_h = tile.lanes_h, .lanes_w = tile.lanes_w, .wraps_rows = tile.wraps_rows}};
   }
 };
 

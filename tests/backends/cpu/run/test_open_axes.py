@@ -85,3 +85,39 @@ def test_the_first_length_of_a_text_packs_for_all():
         assert_same_as_onnxruntime(model, feeds, program)
         packed.append(program.weight_bytes)
     assert len(set(packed)) == 1
+
+
+@pytest.mark.skipif(selected_isa() != "avx512", reason="elsewhere lists of many tiles wait for their requests")
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize("sides", [(40, 3, 7, 25), (4, 64, 5, 20)])
+def test_the_first_image_packs_for_all(sides):
+    """Few pixels are multiplied by lists and many by code."""
+    net = SparseNet()
+    x = net.input("x", 1, 32, 8, 8, declared=[1, 32, "height", "width"])
+    net.output(net.conv(net.op("Relu", net.conv(x, 32, 40, 3)), 40, 32, 1))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    packed = []
+    for side in sides:
+        feeds = {"x": np.random.default_rng(side).standard_normal((1, 32, side, side + 1)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+        packed.append(program.weight_bytes)
+    assert len(set(packed)) == 1
+
+
+@pytest.mark.skipif(selected_isa() != "avx512", reason="elsewhere lists of many tiles wait for their requests")
+@pytest.mark.usefixtures("every_region_pays")
+def test_the_first_signal_packs_for_all():
+    net = SparseNet()
+    net.input("x", 1, 32, 8, declared=[1, 32, "samples"])
+    weights = np.random.default_rng(0).standard_normal((40, 32, 3)).astype(np.float32)
+    weights[np.random.default_rng(1).random(weights.shape) < 0.7] = 0
+    net.output(net.op("Conv", "x", net.constant(weights), pads=[8, 8], dilations=[8]))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    packed = []
+    for samples in (200, 9, 33, 90):
+        feeds = {"x": np.random.default_rng(samples).standard_normal((1, 32, samples)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+        packed.append(program.weight_bytes)
+    assert len(set(packed)) == 1

@@ -215,8 +215,26 @@ def test_onnxruntimes_time_for_other_sizes_corrects_estimates():
     assert pair.run(16) == "kernels"
     assert (pair.opened, pair.kernels.runs) == (1, runs + 1)
     assert pair.latest.reason == (
-        "timed: 1e+03 ms in the kernels against 2e+03 ms in onnxruntime, by its time for other sizes"
+        "timed: 1e+03 ms in the kernels, less than onnxruntime's time for other sizes lets expect"
     )
+
+
+def test_sizes_that_are_far_from_those_timed_need_a_clearer_gain():
+    for estimate, opened in ((2e-9, 1), (4e-9, 2)):
+        pair = Pair([1.0], [2.0])
+        pair.run(1)
+        pair.trials._estimate = lambda _, estimate=estimate: Estimate(estimate, estimate)
+        pair.kernels.seconds = [1.6 * estimate / 1e-9]
+        pair.run(16)
+        assert pair.opened == opened
+
+
+def test_runs_after_the_first_one_are_compared_with_corrected_estimates():
+    pair = Pair([1.0], [2.0])
+    pair.run(1)
+    pair.kernels.seconds, pair.kernels.runs = [5.0, 1.0], 0
+    assert pair.run(16) == "kernels"
+    assert pair.opened == 1
 
 
 def test_a_time_that_is_close_to_a_corrected_estimate_is_timed():
