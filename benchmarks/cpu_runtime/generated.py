@@ -297,6 +297,14 @@ def encoder(width: int, layers: int, sparsity: float) -> onnx.ModelProto:
     return model
 
 
+def residual(width: int, sparsity: float) -> onnx.ModelProto:
+    """A residual network for images of any size, from ``x`` to ``y``."""
+    model, _ = _model(_residual, {"width": width, "side": 128}, sparsity)
+    for axis, name in ((2, "height"), (3, "width")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    return model
+
+
 def classifier(width: int, layers: int, sparsity: float) -> onnx.ModelProto:
     """Classes of a text, from ``ids`` to ``classes``: words and places before :func:`encoder`, and its first token."""
     rng = np.random.default_rng(2)

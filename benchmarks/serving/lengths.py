@@ -3,7 +3,7 @@
     python benchmarks/serving/lengths.py [--threads 2] [--sparsity 0.9] [--rounds 10] [--lists] [--deterministic]
 
 An encoder of 6 layers, by itself and with words in front and classes behind, twelve lengths from 16 to 128; a 3x3 layer
-of 202 channels, eight image sizes. One session of each kind takes all lengths in turn; "alone" are sessions of one
+of 202 channels and a residual network of 15 convolutions, eight image sizes each. One session of each kind takes all lengths in turn; "alone" are sessions of one
 length each. Rounds alternate, and the least time of each length counts. "First run" is the first run of a length over
 its best in turn, the least of some new sessions, without the first length, whose run packs. With --lists, no code is
 generated (SIFT_JIT=0). Sessions have the options that they have by default, or with --deterministic nothing is timed
@@ -30,11 +30,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pages
-from generated import classifier, encoder
+from generated import classifier, encoder, residual
 from onnx import TensorProto, helper, numpy_helper
 
 LENGTHS = (16, 24, 32, 48, 56, 64, 72, 80, 96, 104, 112, 128)
 SIZES = (14, 20, 24, 28, 32, 40, 48, 56)
+SIDES = (40, 16, 24, 28, 48, 20, 56, 32)
 _STARTS = 3
 Feeds = dict[str, np.ndarray]
 
@@ -56,10 +57,12 @@ def cases(sparsity: float) -> dict[str, tuple[onnx.ModelProto, list[Feeds]]]:
     tokens = [{"x": rng.standard_normal((1, n, 512)).astype(np.float32)} for n in LENGTHS]
     texts = [{"ids": rng.integers(0, 5000, (1, n))} for n in LENGTHS]
     images = [{"x": rng.standard_normal((1, 202, n, n)).astype(np.float32)} for n in SIZES]
+    pictures = [{"x": rng.standard_normal((1, 3, n, n)).astype(np.float32)} for n in SIDES]
     return {
         "encoder of 6 layers, width 512, 16 to 128 tokens": (encoder(512, 6, sparsity), tokens),
         "classes of texts by the same encoder": (classifier(512, 6, sparsity), texts),
         "3x3, 202 channels, 14 to 56 pixels": (layer(202, sparsity), images),
+        "residual network, 128 to 512 channels, 16 to 56 pixels": (residual(128, sparsity), pictures),
     }
 
 
