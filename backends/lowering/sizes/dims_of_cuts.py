@@ -23,7 +23,12 @@ from sift_onnx.backends.lowering.dims import (
 )
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 
-__all__ = ["dims_of_padded", "dims_of_slice", "dims_of_windows"]
+__all__ = ["dims_of_padded", "dims_of_slice", "dims_of_windows", "second_operand"]
+
+
+def second_operand(node: onnx.NodeProto) -> int:
+    """Where a product or a convolution has its second operand: behind scale and zero point of quantized ones."""
+    return 3 if node.op_type in ("QLinearConv", "QLinearMatMul") else 1
 
 
 def dims_of_windows(
@@ -33,8 +38,8 @@ def dims_of_windows(
     images, channels, *sizes = first
     made: Dim | None = channels
     kernel = attributes.get("kernel_shape")
-    if node.op_type in ("Conv", "ConvTranspose"):
-        weights = known.dims(node.input[1])
+    if node.op_type in ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv"):
+        weights = known.dims(node.input[second_operand(node)])
         made = None if weights is None else weights[0]
         if weights is not None and node.op_type == "ConvTranspose":
             made = product((weights[1], int(attributes.get("group", 1))))

@@ -8,7 +8,12 @@ from typing import Any
 import onnx
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, divided, product, quotient, solved, terms
-from sift_onnx.backends.lowering.sizes.dims_of_cuts import dims_of_padded, dims_of_slice, dims_of_windows
+from sift_onnx.backends.lowering.sizes.dims_of_cuts import (
+    dims_of_padded,
+    dims_of_slice,
+    dims_of_windows,
+    second_operand,
+)
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
 from sift_onnx.backends.lowering.sizes.size_arithmetic import broadcast, joined
 from sift_onnx.operators.einsum_terms import einsum_terms
@@ -18,12 +23,12 @@ __all__ = ["dims_of_parts", "dims_of_result", "reshaped"]
 
 # The result has as many images as the first operand.
 _SAME_IMAGES = frozenset({"Resize", "Upsample"})
-_WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
+_WINDOWS = frozenset({"AveragePool", "Conv", "ConvInteger", "ConvTranspose", "MaxPool", "QLinearConv"})
 # The result has the sizes of the first operand.
 _SAME = ELEMENTWISE_UNARY | {
-    "BatchNormalization", "Clip", "CumSum", "Dropout", "GroupNormalization", "InstanceNormalization",
-    "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization",
-    "RotaryEmbedding", "ScatterElements", "ScatterND", "SimplifiedLayerNormalization", "Softmax", "Trilu",
+    "BatchNormalization", "Clip", "CumSum", "DequantizeLinear", "Dropout", "GroupNormalization",
+    "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization",
+    "QuantizeLinear", "RMSNormalization", "RotaryEmbedding", "ScatterElements", "ScatterND", "SimplifiedLayerNormalization", "Softmax", "Trilu",
 }  # fmt: skip
 
 
@@ -142,8 +147,8 @@ def dims_of_result(
         case "Range":
             start, limit, step = (known.vector(name) for name in node.input)
             return limit if start == (0,) and step == (1,) else None
-        case "MatMul":
-            second = known.dims(node.input[1])
+        case "MatMul" | "MatMulInteger" | "QLinearMatMul":
+            second = known.dims(node.input[second_operand(node)])
             if second is None or not first or not second:
                 return None
             if len(second) == 1:
@@ -173,10 +178,12 @@ def dims_of_result(
 def dims_of_parts(
     known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]
 ) -> Sequence[Sequence[Dim | None] | None]:
-    """Sizes of each result of a Split, a TopK or a recurrent layer, as :func:`dims_of_result` has them."""
+    """Sizes of each result of a node that has several, as :func:`dims_of_result` has them."""
     first, count = known.dims(node.input[0]), len(node.output)
     if first is None:
         return ()
+    if node.op_type == "DynamicQuantizeLinear":
+        return [first, [], []]
     if node.op_type in ("GRU", "LSTM", "RNN"):
         return _dims_of_states(known, node, attributes, first)
     if node.op_type == "TopK":

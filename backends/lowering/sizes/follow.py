@@ -85,7 +85,7 @@ def _standard(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
 def _follow(known: KnownSizes, node: onnx.NodeProto) -> None:
     """Find out what is known of a node's results."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if not a.HasField("t")}
-    if node.op_type in ("GRU", "LSTM", "RNN", "Split", "TopK"):
+    if node.op_type in ("DynamicQuantizeLinear", "GRU", "LSTM", "RNN", "Split", "TopK"):
         for output, dims in zip(node.output, dims_of_parts(known, node, attributes), strict=False):
             known.know_dims(output, dims)
         return

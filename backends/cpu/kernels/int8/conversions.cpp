@@ -87,21 +87,27 @@ void Quantize::run(ThreadPool& pool, const Shape& shape, const float* in, const 
 Shape DynamicQuantize::output_shape(const Shape& in) const { return checked(in); }
 
 void DynamicQuantize::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
-  // Lanes of no image may hold anything: whole groups of images are pieces of one run, those of the last one not.
+  // Lanes of no image may hold anything: whole groups of images are pieces of one run, the last one has its own.
   const std::int64_t whole_images = source_ == Layout::nchw ? shape.n : shape.n / kLanes * kLanes;
   const std::int64_t vectors = shape.c * shape.h * shape.w;
   const std::int64_t count = whole_images * vectors;
   constexpr std::int64_t kPiece = 16384;
+  constexpr std::int64_t kVectors = kPiece / kLanes;
   const std::int64_t pieces = ceil_div(count, kPiece);
-  std::vector<float> least(static_cast<std::size_t>(pieces) + 1);
-  std::vector<float> most(static_cast<std::size_t>(pieces) + 1);
-  pool.parallel_for(pieces, [&](std::int64_t piece) {
+  const std::int64_t last_pieces = whole_images < shape.n ? ceil_div(vectors, kVectors) : 0;
+  // Of 0 as well, as ONNX has it.
+  std::vector<float> least(static_cast<std::size_t>(pieces + last_pieces) + 1);
+  std::vector<float> most(least.size());
+  pool.parallel_for(pieces + last_pieces, [&](std::int64_t piece) {
     const auto at = static_cast<std::size_t>(piece);
-    kernels_.extremes(in + piece * kPiece, std::min(kPiece, count - piece * kPiece), least[at], most[at]);
+    if (piece < pieces) {
+      kernels_.extremes(in + piece * kPiece, std::min(kPiece, count - piece * kPiece), least[at], most[at]);
+      return;
+    }
+    const std::int64_t first = (piece - pieces) * kVectors;
+    kernels_.extremes_of_lanes(in + count + first * kLanes, std::min(kVectors, vectors - first), shape.n - whole_images,
+                               least[at], most[at]);
   });
-  for (std::int64_t i = 0; whole_images < shape.n && i < vectors; ++i) {
-    kernels_.extremes(in + count + i * kLanes, shape.n - whole_images, least.back(), most.back());
-  }
   const DynamicScale found =
       dynamic_scale(*std::min_element(least.begin(), least.end()), *std::max_element(most.begin(), most.end()));
   std::fill_n(out, kDynamicWords, 0.0F);

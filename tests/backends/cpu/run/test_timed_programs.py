@@ -85,7 +85,9 @@ def test_each_class_of_shapes_is_timed_by_itself(slow_kernels, net):
     slow_kernels.region = 1.0
     made.run(random_feeds(made.inputs, 16))
     assert set(places(made).values()) == {"kernels"}
-    assert reasons(made)["conv"].endswith("; timed: 1e+03 ms in the kernels against 2e+03 ms in onnxruntime")
+    assert reasons(made)["conv"].endswith(
+        "; timed: 1e+03 ms in the kernels, less than onnxruntime's time for other sizes lets expect"
+    )
     made.run(net.feeds)
     assert set(places(made).values()) == {"onnxruntime"}
 

@@ -153,6 +153,8 @@ struct Int8Kernels {
   void (*to_bytes)(const std::uint8_t* in, const PlainBlock& block, std::uint8_t flip, std::uint8_t* out);
   // The least and the largest of `count` floats and of what is in the two.
   void (*extremes)(const float* in, std::int64_t count, float& least, float& most);
+  // Those of the first `lanes` of each of `count` vectors of 16 floats, of 0, and of what is in the two.
+  void (*extremes_of_lanes)(const float* in, std::int64_t count, std::int64_t lanes, float& least, float& most);
   void (*add)(const AddQuadsArgs&);
   void (*look_up)(const std::uint8_t* in, const std::uint8_t* table, std::int64_t count, std::uint8_t* out);
 };

@@ -32,6 +32,7 @@ const Int8Kernels* int8_kernels() {
       .from_bytes = &from_bytes,
       .to_bytes = &to_bytes,
       .extremes = &extremes,
+      .extremes_of_lanes = &extremes_of_lanes,
       .add = &add,
       .look_up = &look_up,
   };
