@@ -123,7 +123,7 @@ Sequence Sequence::resized(std::int64_t rows,
   // Blocks of all tensors lie one after the other: places are as many times as far from the first.
   const auto moved = [&](Place place, Layout layout) {
     if (place.array == Place::kScratch) {
-      require(layout == Layout::nchw_n16 && place.offset % blocks_before == 0);
+      require(is_aligned_layout(layout) && place.offset % blocks_before == 0);
       place.offset = place.offset / blocks_before * blocks;
     } else {
       require(place.offset == 0);

@@ -67,9 +67,10 @@ class Sequence {
   Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, std::vector<std::int64_t> array_sizes);
 
   // The same sequence for another number of rows. All tensors must be matrices with this number of rows, each in
-  // scratch memory in NCHWn16 or a whole array of the caller. The caller's arrays then have `array_sizes` floats.
-  // Operators that depend on the number of rows are replaced, given as step and operator. Throws std::invalid_argument
-  // for other tensors.
+  // scratch memory in NCHWn16 or quads, or a whole array of the caller. Places in scratch memory are multiples of the
+  // number of blocks, and dynamic quads have a multiple of it in front. The caller's arrays then have `array_sizes`
+  // floats. Operators that depend on the number of rows are replaced, given as step and operator. Throws
+  // std::invalid_argument for other tensors.
   Sequence resized(std::int64_t rows, std::span<const std::pair<std::size_t, std::shared_ptr<const Op>>> replaced,
                    std::vector<std::int64_t> array_sizes) const;
 

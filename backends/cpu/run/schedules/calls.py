@@ -63,7 +63,10 @@ def bytes_of(shape: Shape, layout: Layout, dtype: DType) -> int:
     quads = _whole(n * h * w, LANES) * _whole(c, QUAD)
     if layout == "float_quads":
         return (DType.UINT8.itemsize + DType.FLOAT32.itemsize) * quads
-    return quads + (_DYNAMIC_BYTES if layout == "dynamic_quads" else 0)
+    if layout == "quads":
+        return quads
+    # Of rows as much for each block, so that places are proportional to blocks (``resized.py``).
+    return quads + _DYNAMIC_BYTES * (_whole(n, LANES) // LANES if h * w == 1 else 1)
 
 
 def words_of(count: int, dtype: DType) -> int:

@@ -34,7 +34,16 @@ _OF_ANY_ROWS = (
     _kernels.ChannelScale,
     _kernels.Softmax,
     _kernels.Reorder,
+    _kernels.ReorderBytes,
+    _kernels.Quantize,
+    _kernels.DynamicQuantize,
+    _kernels.Dequantize,
+    _kernels.QuantizedConv,
+    _kernels.DequantizedConv,
+    _kernels.QuadAdd,
+    _kernels.QuadTable,
 )
+_LANES = ("images16", "quads", "dynamic_quads", "float_quads")
 
 
 def resizable(region: Region, dims: Mapping[str, Sizes], made: Schedule, isa: str) -> ResizableSchedule | None:
@@ -122,8 +131,14 @@ class ResizableSchedule:
 
 
 def _uses_lanes(op: _kernels.Op) -> bool:
-    """Whether what an operator reads or makes is in lanes: rows of a softmax from outside stay in planes."""
-    return "planes" not in (op.input_layout, op.output_layout) or isinstance(op, _kernels.Reorder)
+    """Whether what an operator reads or makes is in lanes: rows of a softmax from outside stay in planes.
+
+    What others read or make in another layout is an array of the caller.
+    """
+    if isinstance(op, (_kernels.Reorder, _kernels.ReorderBytes)):
+        return True
+    makes_lanes = op.output_layout in _LANES or isinstance(op, (_kernels.Dequantize, _kernels.DequantizedConv))
+    return op.input_layout in _LANES and makes_lanes
 
 
 def _lengths(step: Step, dims: Mapping[str, Sizes]) -> tuple[int, int, int]:

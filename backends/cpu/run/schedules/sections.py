@@ -161,7 +161,10 @@ def sections_of(
                 return None
         sections.append(_Section(own, begin, found))
     cut = Sections(region, tuple(sections), passed, op_of, threads, isa)
-    again = cut.schedule(dims, layout_of)
+    try:
+        again = cut.schedule(dims, layout_of)
+    except ValueError:  # places of plain bytes are not proportional to blocks of rows
+        return None
     # Results have the same bits in the first run of a length and in others.
     return cut if again is not None and _kernels_of(region, again) == _kernels_of(region, made) else None
 

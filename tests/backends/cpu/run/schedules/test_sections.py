@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from attention_nets import DEPTH, HEADS, WIDTH
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime
 
 from sift_onnx.backends.cpu import _kernels
@@ -97,6 +100,28 @@ def test_only_the_ends_are_planned_for_each_length(
             whole.pop()
             for name, values in alone.items():
                 np.testing.assert_array_equal(made[name], values)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_quantized_lengths_follow_from_one(masked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As onnxruntime's quantizer writes them: bytes of words, and scales that each run finds."""
+    net = classifier(masked, classes=False)
+    before, after = tmp_path / "floats.onnx", tmp_path / "bytes.onnx"
+    onnx.save(net.model(), before)
+    quantize_dynamic(before, after, weight_type=QuantType.QInt8)
+    program = CpuProgram(after, ONE_THREAD)
+    assert [isinstance(part, RegionProgram) for part in program.parts] == [False, True]  # words are gathered before
+    plans: list[int] = []
+    make = region_schedules.schedule
+    monkeypatch.setattr(region_schedules, "schedule", lambda region, *given: plans.append(1) or make(region, *given))
+    for batch, tokens, count in ((1, 70, 1), (1, 33, 1), (1, 17, 1), (1, 12, 1), (1, 80, 1), (3, 40, 2), (2, 17, 2)):
+        feeds = feeds_of(net, batch, tokens)
+        # A float that is rounded otherwise moves a byte by one.
+        made = assert_same_as_onnxruntime(str(after), feeds, program, tolerance=0.05).run(feeds)
+        assert len(plans) == count
+        for name, values in CpuProgram(after, ONE_THREAD).run(feeds).items():
+            np.testing.assert_array_equal(made[name], values)
+        plans.pop()
 
 
 def test_numbers_from_outside_have_no_axes() -> None:
