@@ -2,13 +2,13 @@
 
     python benchmarks/serving/lengths.py [--threads 2] [--sparsity 0.9] [--rounds 10] [--lists] [--deterministic]
 
-An encoder of 6 layers, by itself and with words in front and classes behind, twelve lengths from 16 to 128; a 3x3 layer
-of 202 channels and a residual network of 15 convolutions, eight image sizes each. One session of each kind takes all lengths in turn; "alone" are sessions of one
-length each. Rounds alternate, and the least time of each length counts. "First run" is the first run of a length over
-its best in turn, the least of some new sessions, without the first length, whose run packs. With --lists, no code is
-generated (SIFT_JIT=0). Sessions have the options that they have by default, or with --deterministic nothing is timed
-against onnxruntime in a first run. Rows take the place of those of the same case, threads, weights and clock in the
-file of results.
+An encoder of 6 layers, by itself and with words in front and classes behind, twelve lengths from 16 to 128; a 3x3
+layer of 202 channels and a residual network of 15 convolutions, eight image sizes each. One session of each kind takes
+all lengths in turn; "alone" are sessions of one length each. Rounds alternate, and the least time of each length
+counts. "First run" is the first run of a length over its best in turn, the least of some new sessions, without the
+first length, whose run packs. With --lists, no code is generated (SIFT_JIT=0). Sessions have the options that they
+have by default, or with --deterministic nothing is timed against onnxruntime in a first run. Rows take the place of
+those of the same case, threads, weights and clock in the file of results.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ _WINDOWS = frozenset({"AveragePool", "Conv", "ConvInteger", "ConvTranspose", "Ma
 _SAME = ELEMENTWISE_UNARY | {
     "BatchNormalization", "Clip", "CumSum", "DequantizeLinear", "Dropout", "GroupNormalization",
     "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization",
-    "QuantizeLinear", "RMSNormalization", "RotaryEmbedding", "ScatterElements", "ScatterND", "SimplifiedLayerNormalization", "Softmax", "Trilu",
+    "QuantizeLinear", "RMSNormalization", "RotaryEmbedding", "ScatterElements", "ScatterND",
+    "SimplifiedLayerNormalization", "Softmax", "Trilu",
 }  # fmt: skip
 
 
