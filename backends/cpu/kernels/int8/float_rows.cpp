@@ -12,7 +12,8 @@ FloatRows::Block FloatRows::block(const QuadSums& sums) const {
   PlainPositions positions(shape_, layout_);
   const PlainBlock plain = positions.block(sums.block);
   float* const first = tensor_ + sums.first_row * plain.channel_stride;
-  if (plain.contiguous && plain.count == kQuadBlock) {
+  // Lanes of no row are there as well, and may hold anything.
+  if (plain.contiguous && (plain.count == kQuadBlock || layout_ == Layout::nchw_n16)) {
     return {.first = first + plain.lanes[0], .stride = plain.channel_stride, .whole = true};
   }
   Block found{.first = first, .stride = plain.channel_stride, .whole = false, .count = plain.count};

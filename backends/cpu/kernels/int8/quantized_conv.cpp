@@ -143,7 +143,9 @@ void DequantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in,
     in += kDynamicWords;
   }
   const Shape out_shape = output_shape(shape);
-  if (output_layout_ == Layout::nchw_n16 && out != others.second) clear_idle_lanes(out_shape, out);
+  // Of rows, all lanes are written.
+  const bool leaves_lanes = output_layout_ == Layout::nchw_n16 && out_shape.h * out_shape.w != 1;
+  if (leaves_lanes && out != others.second) clear_idle_lanes(out_shape, out);
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(in);
   const auto zero_point = static_cast<std::uint8_t>(found.zero_point);
   const FloatRows results(out_shape, output_layout_, out);
