@@ -68,8 +68,6 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     found = scores_before(graph, softmax)
     weighed, nan_to_zero, lower, of_weights = weighed_behind(graph, softmax)
     scored = found.product
-    if nan_to_zero and of_weights:
-        raise NoMatch
     if found.hidden or found.softcap or len(graph.nodes[scored].input) != 2 or len(graph.nodes[weighed].input) != 2:
         raise NoMatch
     nodes = {softmax, scored, weighed, *found.between, *lower}

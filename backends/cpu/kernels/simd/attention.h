@@ -191,7 +191,8 @@ void attend_blocks(const AttentionArgs& args) {
   Tile<1, Cols> factors = softmax<Cols>(args);
   if (!roundings.weights.empty()) {
     round_scores<Cols>(args, roundings.weights, &factors);
-    factors.fill(1);
+    // NaN stays, for the outputs: zeros that are rounded are zeros.
+    for (Vec& factor : factors.vec) factor = factor == factor ? splat(1) : factor;
   }
   for (std::int64_t first = args.first_key; first < args.end_key; first += kKeysAtOnce) {
     const std::int64_t end = first + kKeysAtOnce < args.end_key ? first + kKeysAtOnce : args.end_key;
