@@ -126,7 +126,7 @@ class PlacedView(Struct, frozen=True):
         # A view begins in its first image or row.
         if int(floats.max()) >= channels * pixels or any(stride % pixels for _, stride in self.axes[split]):
             return None
-        return None if self.offset % pixels else [int(place) for place in floats // pixels]
+        return None if self.offset % pixels else (floats // pixels).tolist()
 
     def offsets(self, view: View) -> tuple[Offsets, Offsets]:
         """Of each position (row, or pixel of an image) and of each channel, in floats of the tensor in planes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -27,14 +28,16 @@ def pack(tensors: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
     best, this one is within a few per cent on networks (Pisarchyk and Lee, 2020).
     """
     offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, int, int]] = []
+    placed: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by step
+    total = 0
     for name in sorted(tensors, key=lambda name: (-tensors[name].size, tensors[name].first)):
         own = tensors[name]
-        first, last, size = own.first, own.last, _rounded(own.size)
-        taken = sorted([(begin, end) for begin, end, since, until in placed if since <= last and first <= until])
-        offset = offsets[name] = _first_gap(taken, size)
-        placed.append((offset, offset + size, first, last))
-    return offsets, max((end for _, end, _, _ in placed), default=0)
+        size, steps = _rounded(own.size), range(own.first, own.last + 1)
+        offset = offsets[name] = _first_gap(sorted({taken for step in steps for taken in placed[step]}), size)
+        for step in steps:
+            placed[step].append((offset, offset + size))
+        total = max(total, offset + size)
+    return offsets, total
 
 
 def _first_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
