@@ -104,8 +104,11 @@ def upsampled_net() -> onnx.ModelProto:
 
 
 @functools.cache
-def attention_net() -> onnx.ModelProto:
-    """Attention of four heads with a mask for all sequences; [n, 9, 32] to [n, 9, 32]."""
+def attention_net(nan_to_zero: bool = False) -> onnx.ModelProto:
+    """Attention of four heads with a mask for all sequences; [n, 9, 32] to [n, 9, 32].
+
+    With ``nan_to_zero`` weights of a token that attends to nothing are zero, as torch exports it.
+    """
     net = PrunedNet(opset=17)
     x = net.input("x", 2, 9, 32, declared=["n", 9, 32])
 
@@ -116,7 +119,10 @@ def attention_net() -> onnx.ModelProto:
     scores = net.op("MatMul", heads("q", [0, 2, 1, 3]), heads("k", [0, 2, 3, 1]), name="scores")
     scores = net.op("Mul", scores, net.constant(np.float32(8**-0.5)))
     scores = net.op("Add", scores, net.constant(np.triu(np.full((9, 9), -4, np.float32), 1)))
-    y = net.op("MatMul", net.op("Softmax", scores, axis=-1), heads("v", [0, 2, 1, 3]))
+    weights = net.op("Softmax", scores, axis=-1)
+    if nan_to_zero:
+        weights = net.op("Where", net.op("IsNaN", weights), net.constant(np.float32(0)), weights)
+    y = net.op("MatMul", weights, heads("v", [0, 2, 1, 3]))
     y = net.op("Transpose", y, perm=[0, 2, 1, 3])
     net.output(net.op("Reshape", y, net.constant(np.array([0, 9, 32]))))
     return net.model()
@@ -159,7 +165,7 @@ def steps_net() -> onnx.ModelProto:
     return net.model()
 
 
-class _Batches(CalibrationDataReader):
+class Batches(CalibrationDataReader):
     def __init__(self, model: onnx.ModelProto, seed: int) -> None:
         feed = inputs_of(model, 4, seed)
         self._left = iter([feed, feed])
@@ -181,7 +187,7 @@ def static(net: str, spelling: str) -> onnx.ModelProto:
     """One of the nets by onnxruntime's static quantizer, in a spelling of :data:`STATIC` or :data:`SYMMETRIC`."""
     model = _NETS[net]()
     settings = (STATIC | SYMMETRIC)[spelling]
-    return _through_files(model, lambda own, path: quantize_static(own, path, _Batches(model, 1), **settings))
+    return _through_files(model, lambda own, path: quantize_static(own, path, Batches(model, 1), **settings))
 
 
 def quantized_in_the_graph(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -268,6 +274,7 @@ def _through_files(model: onnx.ModelProto, quantize: Any) -> onnx.ModelProto:
 
 _NETS = {
     "images": images_net, "tokens": tokens_net, "gated": gated_net, "attention": attention_net,
+    "guarded attention": functools.partial(attention_net, nan_to_zero=True),
     "upsampled": upsampled_net, "steps": steps_net,
 }  # fmt: skip
 

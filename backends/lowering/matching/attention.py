@@ -141,19 +141,9 @@ def weighed_behind(
         softmax: index of the softmax.
         reshaped: whether weights may get other axes between.
     """
-    weights = graph.nodes[softmax].output[0]
-    readers = [graph.nodes[i] for i in graph.readers.get(weights, [])]
     between: list[int] = []
-    nan_to_zero = len(readers) == 2
-    if nan_to_zero:
-        tested = next((node for node in readers if node.op_type == "IsNaN"), None)
-        chosen = next((node for node in readers if node.op_type == "Where"), None)
-        if tested is None or chosen is None or list(chosen.input)[::2] != [tested.output[0], weights]:
-            raise NoMatch
-        if graph.number(chosen.input[1]) != 0:
-            raise NoMatch
-        between = [graph.producers[tested.output[0]], graph.producers[chosen.output[0]]]
-        weights = chosen.output[0]
+    weights = _numbers_of(graph, graph.nodes[softmax].output[0], between)
+    nan_to_zero = bool(between)
     index = graph.only_reader(weights)
     roundings: list[Rounding] = []
     while index is not None and (
@@ -169,11 +159,27 @@ def weighed_behind(
                 rounding = replace(rounding, steps=float(math.floor(rounding.steps)))
             roundings.append(rounding)
         between.append(index)
-        weights = graph.nodes[index].output[0]
+        # Bytes are never NaN.
+        weights = _numbers_of(graph, graph.nodes[index].output[0], between)
         index = graph.only_reader(weights)
     if index is None or graph.nodes[index].op_type != "MatMul" or graph.nodes[index].input[0] != weights:
         raise NoMatch
     return index, nan_to_zero, between, roundings
+
+
+def _numbers_of(graph: GraphView, weights: str, between: list[int]) -> str:
+    """``weights``, or what has zeros in the place of NaN among them, whose nodes join ``between``."""
+    readers = [graph.nodes[i] for i in graph.readers.get(weights, [])]
+    if len(readers) != 2:
+        return weights
+    tested = next((node for node in readers if node.op_type == "IsNaN"), None)
+    chosen = next((node for node in readers if node.op_type == "Where"), None)
+    if tested is None or chosen is None or list(chosen.input)[::2] != [tested.output[0], weights]:
+        raise NoMatch
+    if graph.number(chosen.input[1]) != 0:
+        raise NoMatch
+    between += [graph.producers[tested.output[0]], graph.producers[chosen.output[0]]]
+    return chosen.output[0]
 
 
 def _is_of_bytes(graph: GraphView, softmax: int) -> bool:

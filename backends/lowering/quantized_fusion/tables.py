@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from sift_onnx.backends.lowering.byte_functions import function_values
 from sift_onnx.backends.lowering.element_types import DType
@@ -26,11 +27,24 @@ from sift_onnx.backends.lowering.weights import Floats
 
 __all__ = ["drop_identity", "join_tables", "tabulate"]
 
+
+def _as_numbers(compare: Callable[[Floats, Floats], npt.NDArray[np.bool_]]) -> Callable[[Floats, Floats], Floats]:
+    return lambda first, second: compare(first, second).astype(np.float32)
+
+
 _OPERATIONS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
     "divide": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "power": np.power,
+    "less": _as_numbers(np.less),
+    "less_or_equal": _as_numbers(np.less_equal),
+    "greater": _as_numbers(np.greater),
+    "greater_or_equal": _as_numbers(np.greater_equal),
+    "equal": _as_numbers(np.equal),
 }
 
 _FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
@@ -93,8 +107,15 @@ def _values_of_byte(region: RegionSteps, name: str) -> tuple[str, Floats] | None
         second = operands[1]
         if second is None or second[0] != first[0]:
             return None
-        values = _OPERATIONS[spec.kind](values, second[1])
+        values = _of_two(spec, values, second[1])
     return first[0], function_values(spec.activation, values)
+
+
+def _of_two(spec: Elementwise, first: Floats, second: Floats) -> Floats:
+    if spec.kind in ("where_true", "where_false"):
+        return np.where((second != 0) == (spec.kind == "where_true"), first, np.float32(spec.fill))
+    with np.errstate(all="ignore"):
+        return _OPERATIONS[spec.kind](first, second)
 
 
 def _through_tables(region: RegionSteps, name: str, values: Floats) -> tuple[str, Floats]:

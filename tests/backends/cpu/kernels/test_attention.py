@@ -163,6 +163,27 @@ def test_scores_and_weights_that_are_rounded(isa: str, has_mask: bool) -> None:
     np.testing.assert_allclose(found, rounded(weights, *of_weights) @ v, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("isa", _kernels.supported_isas())
+def test_weights_are_rounded_after_nan_became_zero(isa: str) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.integers(-3, 4, (37, 4)).astype(np.float32)
+    mask = np.zeros((1, 1, 37, 37), np.float32)
+    mask[0, 0, [2, 16, 36]] = -np.inf
+    of_weights = (255.0, 1 / 255, 0.0, 255.0)
+    op = _kernels.Attention(
+        sequences=1, tokens=37, heads=1, depth=4, value_depth=4, scale=0.25, queries=(4, 0), keys=(4, 0),
+        values=(4, 0), mask=mask.shape, nan_to_zero=True, weight_roundings=[of_weights], layout="planes", isa=isa,
+    )  # fmt: skip
+    image = x[:, :, None, None]
+    found = run(_kernels.ThreadPool(2), op, image, image, third=image, mask=mask)[:, :, 0, 0]
+    scores = x @ x.T * np.float32(0.25)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    weights[[2, 16, 36]] = 0
+    np.testing.assert_allclose(found, rounded(weights, *of_weights) @ x, rtol=0, atol=2e-2)
+    assert not found[[2, 16, 36]].any()
+
+
 def make(**changes: Any) -> _kernels.Attention:
     given = {"sequences": 2, "tokens": 5, "heads": 2, "depth": 3, "value_depth": 3, "scale": 1.0, "queries": (6, 0)}
     return _kernels.Attention(**(given | {"keys": (6, 0), "values": (6, 0)} | changes))
