@@ -204,8 +204,8 @@ def test_functions_of_one_byte_are_tables(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("spelling", ["qdq", "qdq of int8"])
 @pytest.mark.parametrize("net", ["attention", "guarded attention"])
 def test_attention_between_bytes(spelling: str, net: str) -> None:
-    # Weights that are rounded twice may be a step apart, which is one of the result.
-    program = assert_same(static(net, spelling), batches=(1, 4), step=0.025 if net == "guarded attention" else None)
+    # Weights that are rounded twice may be a step apart each time; a step of the result is 0.024.
+    program = assert_same(static(net, spelling), batches=(1, 4), step=0.048 if net == "guarded attention" else None)
     (part,) = program.parts
     assert isinstance(part, RegionProgram)
     (attention,) = (step.spec for step in part.region.steps if isinstance(step.spec, Attention))
