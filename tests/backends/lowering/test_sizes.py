@@ -42,6 +42,33 @@ def test_targets_of_reshapes_are_put_together_from_sizes() -> None:
     assert graph.dims("whole") == ("n", product((4, "t")), 3, 1)
 
 
+def test_sizes_pass_quantized_operators() -> None:
+    """Reshapes behind them take their targets from sizes of what they make."""
+    net, x = dynamic()
+    bytes_, scale, zero = net.op("DynamicQuantizeLinear", x, outputs=3)
+    weights = net.constant(np.ones((12, 20), np.int8))
+    sums = net.op("MatMulInteger", bytes_, weights, zero, name="sums")
+    floats = net.op("Mul", net.op("Cast", sums, to=1), scale)
+    step, offset = net.constant(np.float32(0.1)), net.constant(np.uint8(3))
+    rounded = net.op("DequantizeLinear", net.op("QuantizeLinear", floats, step, offset), step, offset, name="rounded")
+    target = net.op("Concat", net.op("Slice", net.op("Shape", rounded), net.constant([0]), net.constant([2])),
+                    net.constant([4, -1]), axis=0)  # fmt: skip
+    heads = net.op("Reshape", rounded, target, name="heads")
+    kernel = net.constant(np.ones((6, 5, 1, 1), np.uint8))
+    quads = net.op("QuantizeLinear", net.op("Transpose", heads, perm=[0, 3, 2, 1]), step, offset)
+    made = net.op("QLinearConv", quads, step, offset, kernel, step, offset, step, offset, name="made")
+    net.op("ConvInteger", quads, kernel, name="integers")
+    square = net.constant(np.ones((20, 7), np.uint8))
+    of_rows = net.op("QuantizeLinear", rounded, step, offset)
+    net.op("QLinearMatMul", of_rows, step, offset, square, step, offset, step, offset, name="product")
+    net.output(net.op("DequantizeLinear", made, step, offset), 2, 6, 4, 5)
+    graph = view_of(net)
+    assert graph.dims("sums") == graph.dims("rounded") == ("n", "t", 20)
+    assert graph.dims("heads") == ("n", "t", 4, 5)
+    assert graph.dims("made") == graph.dims("integers") == ("n", 6, 4, "t")
+    assert graph.dims("product") == ("n", "t", 7)
+
+
 def test_a_part_of_a_shape_and_a_product_of_sizes() -> None:
     net, x = dynamic()
     shape = net.op("Shape", x)
