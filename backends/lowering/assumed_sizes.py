@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from sift_onnx.backends.lowering.dim_terms import sum_of
 from sift_onnx.backends.lowering.dims import (
     OF_TWO,
     Dim,
@@ -125,10 +126,14 @@ def in_words(conditions: Iterable[Dim]) -> str:
 
 
 def _sizes_in_words(name: str, conditions: Sequence[Dim]) -> str:
-    fulfilled = [n for n in range(_TRIED + 1) if all(holds(condition, {name: n}) for condition in conditions)]
+    ends = {abs(sum_of(condition)[1]) for condition in conditions}
+    tried = sorted({*range(_TRIED + 1), *ends})
+    fulfilled = [n for n in tried if all(holds(condition, {name: n}) for condition in conditions)]
     if not fulfilled:
         return "of none that was tried"
     least, most = fulfilled[0], fulfilled[-1]
+    if least == most:
+        return f"of {least}"
     steps = {second - first for first, second in pairwise(fulfilled)}
     step = steps.pop() if len(steps) == 1 else 1
     limits = f"of {least} or more" if most > _TRIED - step else f"from {least} to {most}"

@@ -14,9 +14,9 @@ from typing import Any
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, holds, in_words
-from sift_onnx.backends.lowering.dims import Dim, names_in
+from sift_onnx.backends.lowering.dims import Dim, names_in, subtracted
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.meeting_sizes import names_that_meet
+from sift_onnx.backends.lowering.meeting_sizes import names_that_meet, numbers_that_meet
 
 __all__ = ["NOTHING_EQUAL", "EqualSizes", "OpenAxis", "open_axes", "taken_for_equal", "with_conditions"]
 
@@ -99,8 +99,9 @@ NOTHING_EQUAL = EqualSizes()
 
 def taken_for_equal(
     graph: GraphView,
-    with_names: Callable[[Mapping[str, str]], GraphView],
+    with_names: Callable[[Mapping[str, str | int]], GraphView],
     shapes: Mapping[str, tuple[int, ...]],
+    numbers: bool = False,
 ) -> tuple[EqualSizes, GraphView]:
     """Sizes of inputs that meet in the graph, and the graph where each group of them has one name.
 
@@ -110,6 +111,7 @@ def taken_for_equal(
         graph: as the model names sizes.
         with_names: makes the graph with other names, by those of the model.
         shapes: of inputs that are known; their sizes are not taken for equal where they differ.
+        numbers: whether a name that meets a number is taken for it, as where a loop over an open axis was unrolled.
     """
     groups: dict[str, tuple[OpenAxis, ...]] = {name: (axis,) for name, axis in open_axes(graph).items()}
     for name in graph.outputs:
@@ -134,12 +136,28 @@ def taken_for_equal(
             break
         found = EqualSizes(tuple(group for group in groups.values() if len(group) > 1))
         view = with_names(found.names)
-    return found, view
+    return _with_numbers(found, view, with_names) if numbers else (found, view)
+
+
+def _with_numbers(
+    equal: EqualSizes, view: GraphView, with_names: Callable[[Mapping[str, str | int]], GraphView]
+) -> tuple[EqualSizes, GraphView]:
+    """``equal`` and its graph, with names that meet a number taken for that number as well."""
+    axes, known = open_axes(view), dict[str, int]()
+    while True:
+        more = {name: number for name, number in numbers_that_meet(view).items() if name in axes and name not in known}
+        if not more:
+            break
+        known |= more
+        first = {name: known.get(group, group) for name, group in equal.names.items()}
+        view = with_names({**known, **first})
+    conditions = tuple(own for name, size in known.items() for own in (subtracted(name, size), subtracted(size, name)))
+    return replace(equal, conditions=conditions, axes=tuple(axes[name] for name in known)), view
 
 
 def with_conditions(equal: EqualSizes, graph: GraphView, assumed: AssumedSizes) -> EqualSizes | None:
     """``equal``, with what was assumed of the sizes of ``graph``; None if that is of sizes that no input has."""
-    conditions = tuple(assumed.conditions)
+    conditions = (*equal.conditions, *assumed.conditions)
     axes = open_axes(graph)
     names = set().union(*map(names_in, conditions))
     if not names <= set(axes):

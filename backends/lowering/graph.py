@@ -80,8 +80,8 @@ class GraphView:
         view._read(proto, {**self.constants, **constants}, origin)
         return view
 
-    def with_names(self, names: Mapping[str, str], assumed: AssumedSizes | None = None) -> GraphView:
-        """The same graph, with other names for open sizes of its inputs: the new name by the one that they have.
+    def with_names(self, names: Mapping[str, str | int], assumed: AssumedSizes | None = None) -> GraphView:
+        """The same graph, with other names for open sizes of its inputs: the new name, or number, by the old name.
 
         Args:
             names: of sizes.
@@ -92,11 +92,11 @@ class GraphView:
         for info in proto.graph.input:
             for dim, size in zip(info.type.tensor_type.shape.dim, self.dims(info.name) or (), strict=False):
                 if size in names:
-                    dim.dim_param = names[str(size)]
+                    _set_size(dim, names[str(size)])
         for info in (*proto.graph.value_info, *proto.graph.output):
             for dim in info.type.tensor_type.shape.dim:
                 if dim.dim_param in names:
-                    dim.dim_param = names[dim.dim_param]
+                    _set_size(dim, names[dim.dim_param])
         view = GraphView.__new__(GraphView)
         view.rounding, view.assumed = self.rounding, assumed
         view._read(proto, dict(self.constants), self.origin)
@@ -285,6 +285,13 @@ class GraphView:
     def folded_values(self, name: str) -> npt.NDArray[np.generic] | None:
         """As :meth:`values_of`, also of what nodes make of constants: see :meth:`fold`."""
         return self.values_of(name) if self.fold(name) else None
+
+
+def _set_size(dim: onnx.TensorShapeProto.Dimension, size: str | int) -> None:
+    if isinstance(size, int):
+        dim.dim_value = size
+    else:
+        dim.dim_param = size
 
 
 def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:

@@ -235,10 +235,11 @@ class _Opener:
     def _in_fewer_parts(self, read: ReadModel, graph: GraphView, plan: Plan, is_timed: bool) -> tuple[Plan, EqualSizes]:
         """A plan that takes sizes which meet for equal, and which these are, if it has fewer parts than ``plan``."""
         found, least = NOTHING_EQUAL, plan
-        for assumed in (None, AssumedSizes(), AssumedSizes(divides=True)):
+        usual = AssumedSizes(), AssumedSizes(divides=True), AssumedSizes(divides=True)
+        for assumed, numbers in zip((None, *usual), (False, False, False, True), strict=True):
             if assumed is not None and not _is_shorter(2, least):
                 break
-            equal, view = self._taken_for_equal(read, graph, assumed)
+            equal, view = self._taken_for_equal(read, graph, assumed, numbers)
             # What rules make of values that the model does not name may have other sizes.
             may_assume = assumed is not None and bool(least.parts)
             if equal is None or (equal == found and not may_assume):
@@ -251,17 +252,17 @@ class _Opener:
         return least, found
 
     def _taken_for_equal(
-        self, read: ReadModel, graph: GraphView, assumed: AssumedSizes | None
+        self, read: ReadModel, graph: GraphView, assumed: AssumedSizes | None, numbers: bool
     ) -> tuple[EqualSizes | None, GraphView]:
         """What a plan takes for equal, and the graph; None if it would assume what no run can check."""
 
-        def with_names(names: Mapping[str, str]) -> GraphView:
+        def with_names(names: Mapping[str, str | int]) -> GraphView:
             return volumes_as_images(read.with_names(names, assumed))
 
         shapes = self.options.input_shapes or {}
         if assumed is None:
             return taken_for_equal(graph, with_names, shapes)
-        equal, view = taken_for_equal(with_names({}), with_names, shapes)
+        equal, view = taken_for_equal(with_names({}), with_names, shapes, numbers)
         return self._with_conditions(equal, graph, assumed), view
 
     def _with_conditions(self, equal: EqualSizes, graph: GraphView, assumed: AssumedSizes) -> EqualSizes | None:

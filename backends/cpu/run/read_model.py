@@ -45,7 +45,7 @@ class ReadModel:
     graph: GraphView
     is_widened: bool
 
-    def with_names(self, names: Mapping[str, str], assumed: AssumedSizes | None = None) -> GraphView:
+    def with_names(self, names: Mapping[str, str | int], assumed: AssumedSizes | None = None) -> GraphView:
         """The graph that is lowered where open sizes of inputs have other names; see :meth:`GraphView.with_names`."""
         return _graph_of(self.declared.with_names(names, assumed))[0]
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, holds, in_words
 from sift_onnx.backends.lowering.cut_sizes import sliced
-from sift_onnx.backends.lowering.dims import Dim, added, bound, larger, modulo, product, smaller, truncated, window
+from sift_onnx.backends.lowering.dims import (
+    Dim,
+    added,
+    bound,
+    larger,
+    modulo,
+    product,
+    smaller,
+    subtracted,
+    truncated,
+    window,
+)
 
 CHANGES = st.lists(st.tuples(st.sampled_from("w/+-<>%cs"), st.integers(1, 9), st.integers(1, 5)), max_size=6)
 
@@ -68,6 +80,11 @@ def test_tables_are_as_long_as_what_is_cut_from_them() -> None:
     assert assumed.simplified(smaller("n", "t")) == smaller("n", "t")
     assert assumed.simplified(smaller(9, added(("n", "t")))) == added(("n", "t"))
     assert in_words(assumed.conditions) == "'t' from 2 to 64, usual 'n', usual 't'"
+
+
+@pytest.mark.parametrize("size", [2, 64, 16000])
+def test_one_size_is_named(size: int) -> None:
+    assert in_words((subtracted("t", size), subtracted(size, "t"))) == f"'t' of {size}"
 
 
 def test_axes_are_as_long_as_all_of_their_windows() -> None:

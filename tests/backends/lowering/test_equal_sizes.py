@@ -14,7 +14,7 @@ from nets import Net
 from sift_onnx.backends.lowering.dims import Dim, added, bound, broadcast, cut, floored, names_in, product, window
 from sift_onnx.backends.lowering.equal_sizes import EqualSizes, OpenAxis, taken_for_equal
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.meeting_sizes import equated, names_that_meet
+from sift_onnx.backends.lowering.meeting_sizes import equated, names_that_meet, numbers_that_meet
 from sift_onnx.model import Model
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -150,6 +150,14 @@ def test_given_sizes_that_differ_stay_apart() -> None:
     equal, _ = taken_for_equal(graph, graph.with_names, {"x": (2, 3), "z": (1, 3)})
     assert "k" not in equal.names
     assert equal.names["m"] == "n"
+
+
+def test_only_numbers_that_no_other_number_contradicts_meet_a_name() -> None:
+    net = Net()
+    x = net.input("x", 4, 5, 6, declared=["n", "t", "s"])
+    for shape in ((1, 1), (5, 1), (1, 6), (1, 7)):
+        net.output(net.op("Add", x, net.constant(np.ones(shape, np.float32))), 4, 5, 6)
+    assert numbers_that_meet(GraphView(Model.load(net.model()))) == {"t": 5}
 
 
 def test_the_first_difference_is_named() -> None:
