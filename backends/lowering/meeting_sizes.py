@@ -35,9 +35,11 @@ def names_that_meet(graph: GraphView) -> list[tuple[str, str]]:
 
 
 def numbers_that_meet(graph: GraphView) -> dict[str, int]:
-    """For names, the only number of two or more that would make sizes equal which meet, if they were that number."""
+    """For names, the only number of two or more that would make axes equal which meet, if they were that number."""
     found: dict[str, set[int]] = {}
     for node in graph.nodes:
+        if node.op_type == "Reshape" or any(graph.vector(name) is not None for name in node.output):
+            continue  # numbers of positions, and no axes of two operands
         for pair in _meeting(graph, node):
             size, number = sorted(pair, key=lambda own: isinstance(own, int))
             if isinstance(number, int) and not isinstance(size, int):

@@ -135,17 +135,18 @@ class KnownSizes:
             return
         unknown = known or [f"{name}[{axis}]" for axis in range(len(dims))]
         self._dims[name] = tuple(
-            other if size is None or isinstance(other, int) else self._usual(size)
+            other if size is None or isinstance(other, int) else self.usual(size)
             for size, other in zip(dims, unknown, strict=True)
         )
 
-    def _usual(self, size: Dim) -> Dim:
+    def usual(self, size: Dim) -> Dim:
+        """What a size is in the runs that are assumed."""
         return size if self._assumed is None else self._assumed.simplified(size)
 
     def know_vector(self, name: str, vector: tuple[Dim, ...] | None) -> None:
         """Keep the elements of an integer tensor that a rule found; None is unknown."""
         if vector is not None and len(vector) <= MOST_ELEMENTS:
-            self._vectors[name] = tuple(map(self._usual, vector))
+            self._vectors[name] = tuple(map(self.usual, vector))
 
     def know_tensor(self, name: str, tensor: SmallTensor | None) -> None:
         """Keep an integer tensor that a rule found; None is unknown."""
@@ -153,7 +154,7 @@ class KnownSizes:
             return
         self.know_dims(name, tensor.shape)
         if len(tensor.shape) <= 1:
-            self._vectors[name] = tuple(map(self._usual, tensor.elements))
+            self._vectors[name] = tuple(map(self.usual, tensor.elements))
         else:
             self._tables[name] = tensor
 

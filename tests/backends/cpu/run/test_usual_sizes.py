@@ -70,6 +70,21 @@ def audio(stride: int) -> SparseNet:
     return net
 
 
+def blocks_as_channels(block: int) -> SparseNet:
+    """An image whose blocks become channels, as torch writes it where sizes and batch are open."""
+    net = SparseNet(opset=18)
+    x = net.input("x", 2, 3, 2 * block, 3 * block, declared=["n", 3, "h", "w"])
+    y = net.op("Relu", net.op("Conv", x, net.weight(4, 3, 3, 3), pads=[1] * 4))
+    rows, columns = (net.op("Div", size_of(net, y, axis), integers(net, block)) for axis in (2, 3))
+    parted = net.op("Concat", integers(net, -1, 4), rows, integers(net, block), columns, integers(net, block), axis=0)
+    turned = net.op("Transpose", net.op("Reshape", y, parted), perm=[0, 1, 3, 5, 2, 4])
+    target = net.op("Concat", integers(net, -1, 4 * block**2), rows, columns, axis=0)
+    made = net.op("Reshape", turned, target)
+    own = net.op("Concat", size_of(net, y, 0), net.op("Shape", made, start=1), axis=0)
+    net.output(net.op("Conv", net.op("Reshape", made, own), net.weight(5, 4 * block**2, 1, 1)))
+    return net
+
+
 def feeds_of(shape: tuple[int, ...]) -> dict[str, Any]:
     return {"x": np.random.default_rng(shape[-1]).standard_normal(shape).astype(np.float32)}
 
@@ -111,6 +126,19 @@ def test_waveforms_are_whole_windows(stride: int, threads: int) -> None:
     with pytest.raises(SiftError):
         program.run(feeds_of((1, 4, stride**2 * 3 + 1)))
     assert_same_as_onnxruntime(model, feeds_of((2, 4, stride**2)), program)
+
+
+@pytest.mark.parametrize("block", [2, 3])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks_cover_images(block: int, threads: int) -> None:
+    model = blocks_as_channels(block).model()
+    program = CpuProgram(model, CompileOptions(threads=threads, deterministic=True))
+    assert len(program.parts) == 1
+    for n, h, w in ((1, 2, 3), (3, 1, 1), (8, 5, 2), (2, 4, 7)):
+        assert_same_as_onnxruntime(model, feeds_of((n, 3, h * block, w * block)), program)
+    with pytest.raises(SiftError):
+        program.run(feeds_of((1, 3, 2 * block + 1, block)))
+    assert_same_as_onnxruntime(model, feeds_of((2, 3, block, block)), program)
 
 
 def test_a_session_from_a_packed_folder_knows_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
