@@ -47,11 +47,26 @@ def test_a_number_beside_open_channels(op: str, shape: tuple[int, ...]) -> None:
     assert_in_kernels(net)
 
 
-@pytest.mark.parametrize("op", ["Add", "Mul"])
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
 def test_a_number_before_open_channels(op: str) -> None:
     net = SparseNet(opset=18)
     _, queries, keys = scores(net)
-    net.output(net.op("MatMul", queries, net.op(op, net.constant(-0.75), keys)))
+    net.output(net.op("MatMul", queries, net.op(op, net.constant(-0.75), net.op("Exp", keys))))
+    assert_in_kernels(net)
+
+
+def test_the_negative_of_open_channels() -> None:
+    net = SparseNet(opset=18)
+    _, queries, keys = scores(net)
+    net.output(net.op("MatMul", queries, net.op("Neg", keys)))
+    assert_in_kernels(net)
+
+
+def test_open_channels_are_taken_off_one_position() -> None:
+    net = SparseNet(opset=18)
+    _, queries, keys = scores(net)
+    mean = net.op("ReduceMean", keys, net.constant([1], dtype=np.int64))
+    net.output(net.op("MatMul", queries, net.op("Sub", mean, keys)))
     assert_in_kernels(net)
 
 
