@@ -12,6 +12,7 @@ from sift_onnx.backends.lowering.added_masks import with_added_masks
 from sift_onnx.backends.lowering.assigned_slices import with_joined_slices
 from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
 from sift_onnx.backends.lowering.channel_order import channels_first
+from sift_onnx.backends.lowering.composed_operators import with_elementary_operators
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
 from sift_onnx.backends.lowering.empty_operands import without_empty_operands
@@ -73,7 +74,7 @@ def read_model(model: Model) -> ReadModel:
 def _graph_of(declared: GraphView) -> tuple[GraphView, bool]:
     """The graph that stands for a model, and whether halves are float32 in it."""
     widened = in_float32(declared)
-    graph = with_separate_operators(declared if widened is None else widened)
+    graph = with_elementary_operators(with_separate_operators(declared if widened is None else widened))
     graph = with_picked_rows(with_joined_slices(without_empty_operands(graph)))
     graph = with_added_masks(without_cropped_padding(graph))
     graph = channels_first(with_standard_quantization(graph))
