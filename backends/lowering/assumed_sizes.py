@@ -109,7 +109,8 @@ class AssumedSizes:
         return found
 
     def _assume(self, condition: Dim) -> None:
-        if not isinstance(condition, int):
+        # What never holds stays, so that no plan is made under it.
+        if not isinstance(condition, int) or condition < 0:
             self.conditions[condition] = None
 
 

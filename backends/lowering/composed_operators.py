@@ -211,7 +211,7 @@ class _ComposedOperators(NodeRewriter):
     def write_space_to_depth(self) -> bool:
         """SpaceToDepth: blocks become channels, the first pixels of all blocks first."""
         block, dims = int(self._attribute("blocksize", 1)), self._dims
-        if block < 1 or dims is None or len(dims) != 4:
+        if block < 1 or dims is None or len(dims) != 4 or any(isinstance(n, int) and n % block for n in dims[2:]):
             return False
         self._place_next()
         ends, axes, steps = (self._constant(values, what) for values, what in (

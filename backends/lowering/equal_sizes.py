@@ -156,11 +156,11 @@ def _with_numbers(
 
 
 def with_conditions(equal: EqualSizes, graph: GraphView, assumed: AssumedSizes) -> EqualSizes | None:
-    """``equal``, with what was assumed of the sizes of ``graph``; None if that is of sizes that no input has."""
+    """``equal``, with what was assumed of the sizes of ``graph``; None if no run fulfils it, or can be asked for it."""
     conditions = (*equal.conditions, *assumed.conditions)
     axes = open_axes(graph)
     names = set().union(*map(names_in, conditions))
-    if not names <= set(axes):
+    if not names <= set(axes) or any(isinstance(condition, int) for condition in conditions):
         return None
     return replace(equal, conditions=conditions, axes=tuple(axis for name, axis in axes.items() if name in names))
 

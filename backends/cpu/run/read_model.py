@@ -18,6 +18,7 @@ from sift_onnx.backends.lowering.cropped_padding import without_cropped_padding
 from sift_onnx.backends.lowering.empty_operands import without_empty_operands
 from sift_onnx.backends.lowering.float_conditions import with_float_conditions
 from sift_onnx.backends.lowering.fused_operators import with_separate_operators
+from sift_onnx.backends.lowering.gathered_ranges import with_sliced_ranges
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
 from sift_onnx.backends.lowering.picked_rows import with_picked_rows
@@ -75,7 +76,7 @@ def _graph_of(declared: GraphView) -> tuple[GraphView, bool]:
     """The graph that stands for a model, and whether halves are float32 in it."""
     widened = in_float32(declared)
     graph = with_elementary_operators(with_separate_operators(declared if widened is None else widened))
-    graph = with_picked_rows(with_joined_slices(without_empty_operands(graph)))
+    graph = with_sliced_ranges(with_picked_rows(with_joined_slices(without_empty_operands(graph))))
     graph = with_added_masks(without_cropped_padding(graph))
     graph = channels_first(with_standard_quantization(graph))
     return with_float_conditions(graph), widened is not None

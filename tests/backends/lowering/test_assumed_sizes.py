@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, holds, in_words
@@ -45,6 +45,7 @@ def changed(size: Dim, kind: str, number: int, stride: int) -> Dim | None:
     return sliced(size, number, None)
 
 
+@example([("%", 2, 1), ("w", 1, 1), (">", 1, 1)], 0, True)
 @given(CHANGES, st.integers(0, 60), st.booleans())
 def test_simplified_sizes_are_the_same_where_the_conditions_hold(
     changes: list[tuple[str, int, int]], height: int, divides: bool
@@ -80,6 +81,14 @@ def test_tables_are_as_long_as_what_is_cut_from_them() -> None:
     assert assumed.simplified(smaller("n", "t")) == smaller("n", "t")
     assert assumed.simplified(smaller(9, added(("n", "t")))) == added(("n", "t"))
     assert in_words(assumed.conditions) == "'t' from 2 to 64, usual 'n', usual 't'"
+
+
+def test_what_never_holds_is_a_condition() -> None:
+    assumed = AssumedSizes(divides=True)
+    rest = window(modulo("h", 2), 1, 1, 1, (0, 0))
+    assert assumed.simplified(larger(rest, 1)) == 0
+    assert not all(holds(condition, {"h": height}) for condition in assumed.conditions for height in (0, 1))
+    assert -1 in assumed.conditions
 
 
 @pytest.mark.parametrize("size", [2, 64, 16000])

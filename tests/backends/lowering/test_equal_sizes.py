@@ -11,8 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nets import Net
 
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
 from sift_onnx.backends.lowering.dims import Dim, added, bound, broadcast, cut, floored, names_in, product, window
-from sift_onnx.backends.lowering.equal_sizes import EqualSizes, OpenAxis, taken_for_equal
+from sift_onnx.backends.lowering.equal_sizes import (
+    NOTHING_EQUAL,
+    EqualSizes,
+    OpenAxis,
+    taken_for_equal,
+    with_conditions,
+)
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.meeting_sizes import equated, names_that_meet, numbers_that_meet
 from sift_onnx.model import Model
@@ -166,3 +173,9 @@ def test_the_first_difference_is_named() -> None:
     assert equal.difference_of(feeds) == ""
     assert equal.difference_of(feeds | {"z": np.zeros(1)}) == "'s' is 1 in input 'z', and 't' is 3 in input 'x'"
     assert equal.difference({"y": (4, 7)}) == ""
+
+
+def test_what_no_run_fulfils_is_not_planned_for() -> None:
+    assumed = AssumedSizes()
+    assumed.conditions[-1] = None
+    assert with_conditions(NOTHING_EQUAL, chain(), assumed) is None
