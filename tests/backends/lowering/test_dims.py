@@ -191,6 +191,12 @@ def test_names_stand_for_the_numbers_of_a_run():
     assert names_in(product(["n", "t", 4])) == {"n", "t"}
 
 
+def test_a_number_beside_a_multiple_of_a_sum_is_part_of_it():
+    assert added((4, product((4, added((-2, "s")))))) == product((4, added((-1, "s"))))
+    assert added((8, product((4, added((-2, "s")))))) == product((4, "s"))
+    assert added((3, product((4, added((-2, "s")))))) == ("sum", 3, product((4, added((-2, "s")))))
+
+
 def test_the_only_open_name_of_two_equal_sizes():
     assert solved(product(["t", "n", 256]), product([128, 4, "n", 64])) == ("t", 128)
     assert solved(product([128, "n"]), product(["t", "n", 2])) == ("t", 64)
