@@ -5,6 +5,7 @@
 3. ReduceL1, ReduceLogSum and ReduceLogSumExp are a sum between functions.
 4. LRN is an average over neighbouring channels, which are the rows of an image of one channel.
 5. SpaceToDepth joins every n-th row and column.
+6. Einsum of one operand turns its axes, and sums those that the result does not have.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import onnx
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.graph_writer import GraphWriter
 from sift_onnx.backends.lowering.node_rewriter import NodeRewriter
+from sift_onnx.operators.einsum_terms import einsum_terms
 
 __all__ = ["with_elementary_operators"]
 
@@ -186,6 +188,24 @@ class _ComposedOperators(NodeRewriter):
     def _between(self, what: str) -> str:
         return self._writer.unique(f"{self._output(0)}: {what}")
 
+    # Axes
+
+    def write_einsum(self) -> bool:
+        """Einsum of one operand whose axes have a label each."""
+        rank, equation = len(self._dims or ()), self._attribute("equation", b"").decode()
+        terms, result = einsum_terms(equation, [rank]) if len(self._node.input) == 1 and rank else (None, "")
+        if not terms or len(terms[0]) != rank or len({*terms[0]}) != rank or not {*result} <= {*terms[0]}:
+            return False
+        self._place_next()
+        summed = [label for label in terms[0] if label not in result]
+        order = [terms[0].index(label) for label in [*result, *summed]]
+        if not summed:
+            self._add("Transpose", [self._input(0)], self._output(0), perm=order)
+            return True
+        turned = self._made("Transpose", [self._input(0)], "turned", perm=order)
+        self._reduced("ReduceSum", turned, [*range(len(result), rank)], 0, self._output(0))
+        return True
+
     # Images
 
     def write_lrn(self) -> bool:
@@ -236,6 +256,7 @@ _WRITERS: dict[str, Callable[[_ComposedOperators], bool]] = {
     "ReduceL1": _ComposedOperators.write_reduced_sizes,
     "ReduceLogSum": _ComposedOperators.write_reduced_logarithm,
     "ReduceLogSumExp": _ComposedOperators.write_reduced_exponentials,
+    "Einsum": _ComposedOperators.write_einsum,
     "LRN": _ComposedOperators.write_lrn,
     "SpaceToDepth": _ComposedOperators.write_space_to_depth,
 }

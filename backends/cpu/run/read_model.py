@@ -22,6 +22,7 @@ from sift_onnx.backends.lowering.gathered_ranges import with_sliced_ranges
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
 from sift_onnx.backends.lowering.picked_rows import with_picked_rows
+from sift_onnx.backends.lowering.shortened_top_k import with_shorter_top_k
 from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.zero_biases import drop_zero_biases, has_zero_biases
@@ -76,7 +77,8 @@ def _graph_of(declared: GraphView) -> tuple[GraphView, bool]:
     """The graph that stands for a model, and whether halves are float32 in it."""
     widened = in_float32(declared)
     graph = with_elementary_operators(with_separate_operators(declared if widened is None else widened))
-    graph = with_sliced_ranges(with_picked_rows(with_joined_slices(without_empty_operands(graph))))
+    graph = with_picked_rows(with_joined_slices(without_empty_operands(graph)))
+    graph = with_shorter_top_k(with_sliced_ranges(graph))
     graph = with_added_masks(without_cropped_padding(graph))
     graph = channels_first(with_standard_quantization(graph))
     return with_float_conditions(graph), widened is not None

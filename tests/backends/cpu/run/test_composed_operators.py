@@ -129,6 +129,30 @@ def test_blocks_become_channels(block: int, declared: list[Any]) -> None:
     assert_images_in_one_region(net, declared)
 
 
+@pytest.mark.parametrize("equation", ["nhwpqc->nchpwq", "nhwpqc -> nhw", "...pqc->...cp", "hwpncq", "nhwpqc->cwn"])
+def test_einsum_of_one_operand(equation: str) -> None:
+    """Patches become pixels, as diffusion transformers write it."""
+    net = SparseNet(opset=17)
+    x = net.dense(net.input("x", 2, 6, 5, declared=["n", 6, 5]), 5, 8, name="before")
+    patches = net.op("Reshape", x, net.constant([-1, 2, 3, 2, 2, 2], dtype=np.int64))
+    made = net.op("Einsum", patches, equation=equation)
+    net.output(made)
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    for batch in (1, 3, 17):
+        feeds = {"x": np.random.default_rng(batch).standard_normal((batch, 6, 5)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+    assert left_to_onnxruntime(program) == {}
+
+
+def test_a_diagonal_is_left_to_onnxruntime() -> None:
+    net = SparseNet(opset=17)
+    x = net.dense(net.input("x", 2, 6, 5, declared=["n", 6, 5]), 5, 6, name="before")
+    net.output(net.op("Einsum", x, equation="nii->ni", name="diagonal"))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert "diagonal" in left_to_onnxruntime(program)
+
+
 def assert_images_in_one_region(net: SparseNet, declared: list[Any]) -> None:
     model = net.model()
     program = CpuProgram(model, ONE_THREAD)
