@@ -18,7 +18,15 @@ from sift_onnx.backends.lowering.dims import Dim, names_in, subtracted
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.meeting_sizes import names_that_meet, numbers_that_meet
 
-__all__ = ["NOTHING_EQUAL", "EqualSizes", "OpenAxis", "open_axes", "taken_for_equal", "with_conditions"]
+__all__ = [
+    "NOTHING_EQUAL",
+    "EqualSizes",
+    "OpenAxis",
+    "open_axes",
+    "taken_for_equal",
+    "taken_for_numbers",
+    "with_conditions",
+]
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,6 @@ def taken_for_equal(
     graph: GraphView,
     with_names: Callable[[Mapping[str, str | int]], GraphView],
     shapes: Mapping[str, tuple[int, ...]],
-    numbers: bool = False,
 ) -> tuple[EqualSizes, GraphView]:
     """Sizes of inputs that meet in the graph, and the graph where each group of them has one name.
 
@@ -111,7 +118,6 @@ def taken_for_equal(
         graph: as the model names sizes.
         with_names: makes the graph with other names, by those of the model.
         shapes: of inputs that are known; their sizes are not taken for equal where they differ.
-        numbers: whether a name that meets a number is taken for it, as where a loop over an open axis was unrolled.
     """
     groups: dict[str, tuple[OpenAxis, ...]] = {name: (axis,) for name, axis in open_axes(graph).items()}
     for name in graph.outputs:
@@ -136,13 +142,19 @@ def taken_for_equal(
             break
         found = EqualSizes(tuple(group for group in groups.values() if len(group) > 1))
         view = with_names(found.names)
-    return _with_numbers(found, view, with_names) if numbers else (found, view)
+    return found, view
 
 
-def _with_numbers(
+def taken_for_numbers(
     equal: EqualSizes, view: GraphView, with_names: Callable[[Mapping[str, str | int]], GraphView]
 ) -> tuple[EqualSizes, GraphView]:
-    """``equal`` and its graph, with names that meet a number taken for that number as well."""
+    """Names that meet a number taken for it, as where a loop over an open axis was unrolled; the graph with these.
+
+    Args:
+        equal: what is taken for equal before, without conditions.
+        view: the graph with the names of ``equal``. It is returned itself if no name meets a number.
+        with_names: as of :func:`taken_for_equal`.
+    """
     axes, known = open_axes(view), dict[str, int]()
     while True:
         more = {name: number for name, number in numbers_that_meet(view).items() if name in axes and name not in known}

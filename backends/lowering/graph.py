@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.folding import Folder
 from sift_onnx.backends.lowering.sizes import Sizes
@@ -46,12 +46,12 @@ class GraphView:
         intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
         rounding: relative error of the graph's constants: those of formulas are recognized up to it.
-        assumed: what simplifies sizes to those of usual runs; None for sizes of any run.
+        assumed: what simplifies sizes to those of usual runs; None or a probe for sizes of any run.
         moves: indices of nodes that only move values for other nodes, and that the model does not have.
     """
 
     rounding: float = 1e-5
-    assumed: AssumedSizes | None = None
+    assumed: AssumedSizes | SizeProbe | None = None
     moves: frozenset[int] = frozenset()
 
     def __init__(self, model: Model) -> None:

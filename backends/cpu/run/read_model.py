@@ -10,7 +10,7 @@ from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.inlining import inline_functions
 from sift_onnx.backends.lowering.added_masks import with_added_masks
 from sift_onnx.backends.lowering.assigned_slices import with_joined_slices
-from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe
 from sift_onnx.backends.lowering.channel_order import channels_first
 from sift_onnx.backends.lowering.composed_operators import with_elementary_operators
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
@@ -41,12 +41,14 @@ class ReadModel:
         declared: its graph, with the types of inputs and outputs that callers see.
         graph: what is lowered, and what onnxruntime has in the place of the model. It computes the same values.
         is_widened: whether halves of the model are float32 in the graph.
+        probe: whether any size of the graph, or of a plan for it, is simpler in usual runs.
     """
 
     model: Model
     declared: GraphView
     graph: GraphView
     is_widened: bool
+    probe: SizeProbe
 
     def with_names(self, names: Mapping[str, str | int], assumed: AssumedSizes | None = None) -> GraphView:
         """The graph that is lowered where open sizes of inputs have other names; see :meth:`GraphView.with_names`."""
@@ -67,10 +69,11 @@ def read_model(model: Model) -> ReadModel:
         drop_zero_biases(model.graph)
     # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
     model, _ = store_computed_parameters(model, integers=True)
-    declared = GraphView(model)
+    declared, probe = GraphView(model), SizeProbe()
+    declared.assumed = probe
     check_constant_sizes(declared)
     graph, is_widened = _graph_of(declared)
-    return ReadModel(model, declared, graph, is_widened)
+    return ReadModel(model, declared, graph, is_widened, probe)
 
 
 def _graph_of(declared: GraphView) -> tuple[GraphView, bool]:

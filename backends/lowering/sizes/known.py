@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound
 from sift_onnx.graphs.constants import array_of
 
@@ -52,7 +52,7 @@ class KnownSizes:
         inferred: Callable[[str], Dims | None],
         constants: Mapping[str, gs.Constant],
         evaluated: Mapping[str, npt.NDArray[Any]],
-        assumed: AssumedSizes | None = None,
+        assumed: AssumedSizes | SizeProbe | None = None,
     ) -> None:
         """Nothing is known but what ONNX's inference has found; arguments as of :class:`Sizes`."""
         self.fixed: dict[str, int] = {}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, holds, in_words
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe, holds, in_words
 from sift_onnx.backends.lowering.cut_sizes import sliced
 from sift_onnx.backends.lowering.dims import (
     Dim,
@@ -81,6 +81,14 @@ def test_tables_are_as_long_as_what_is_cut_from_them() -> None:
     assert assumed.simplified(smaller("n", "t")) == smaller("n", "t")
     assert assumed.simplified(smaller(9, added(("n", "t")))) == added(("n", "t"))
     assert in_words(assumed.conditions) == "'t' from 2 to 64, usual 'n', usual 't'"
+
+
+def test_a_probe_leaves_sizes_as_they_are() -> None:
+    probe = SizeProbe()
+    assert probe.dims((3, "t", added(("t", 4)), product((2, "t")))) == (3, "t", added(("t", 4)), product((2, "t")))
+    assert not probe.simplifies
+    assert probe.dims(("n", smaller("t", 64))) == ("n", smaller("t", 64))
+    assert probe.simplifies
 
 
 def test_what_never_holds_is_a_condition() -> None:
