@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from sift_onnx.backends.lowering.dim_terms import sum_of
 from sift_onnx.backends.lowering.dims import (
     OF_TWO,
     Dim,
@@ -25,7 +26,7 @@ from sift_onnx.backends.lowering.dims import (
     window,
 )
 
-__all__ = ["AssumedSizes", "holds", "in_words"]
+__all__ = ["AssumedSizes", "SizeProbe", "holds", "in_words"]
 
 # Sizes that are tried, to say in words which ones fulfil a condition.
 _TRIED = 1 << 12
@@ -38,12 +39,14 @@ class AssumedSizes:
 
     Attributes:
         conditions: expressions that are not negative in the runs that they were simplified for.
+        is_parted: whether any size is that of windows into which an axis is parted.
     """
 
     def __init__(self, divides: bool = False) -> None:
         """Nothing is assumed yet."""
         self._divides = divides
         self.conditions: dict[Dim, None] = {}
+        self.is_parted = False
         self._known: dict[Dim, Dim] = {}
 
     def dims(self, dims: Dims) -> Dims:
@@ -89,9 +92,10 @@ class AssumedSizes:
         of, count = factors(size)
         for place, symbol in enumerate(of):
             match symbol:
-                case ("window", base, int(stride), int(room), 0) if self._divides and room == -stride:
+                case ("window", base, int(stride), int(room), 0) if room == -stride:
                     common = math.gcd(count, stride)
-                    if common > 1:
+                    self.is_parted |= common > 1
+                    if common > 1 and self._divides:
                         self._assume(subtracted(product((stride, symbol)), base))
                         rest = window(base, stride // common, stride // common, 1, (0, 0))
                         return self._whole(product((count // common, rest, *of[:place], *of[place + 1 :])))
@@ -108,8 +112,32 @@ class AssumedSizes:
         return found
 
     def _assume(self, condition: Dim) -> None:
-        if not isinstance(condition, int):
+        # What never holds stays, so that no plan is made under it.
+        if not isinstance(condition, int) or condition < 0:
             self.conditions[condition] = None
+
+
+class SizeProbe:
+    """Stands for :class:`AssumedSizes`, leaves sizes as they are, and remembers whether those would simplify one.
+
+    Attributes:
+        simplifies: whether a size that was asked for has a simpler expression in usual runs.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has been asked for."""
+        self._assumed = AssumedSizes(divides=True)
+        self.simplifies = False
+
+    def dims(self, dims: Dims) -> Dims:
+        """``dims`` themselves."""
+        return tuple(map(self.simplified, dims))
+
+    def simplified(self, size: Dim) -> Dim:
+        """``size`` itself."""
+        if not self.simplifies and self._assumed.simplified(size) != size:
+            self.simplifies = True
+        return size
 
 
 def in_words(conditions: Iterable[Dim]) -> str:
@@ -125,10 +153,14 @@ def in_words(conditions: Iterable[Dim]) -> str:
 
 
 def _sizes_in_words(name: str, conditions: Sequence[Dim]) -> str:
-    fulfilled = [n for n in range(_TRIED + 1) if all(holds(condition, {name: n}) for condition in conditions)]
+    ends = {abs(sum_of(condition)[1]) for condition in conditions}
+    tried = sorted({*range(_TRIED + 1), *ends})
+    fulfilled = [n for n in tried if all(holds(condition, {name: n}) for condition in conditions)]
     if not fulfilled:
         return "of none that was tried"
     least, most = fulfilled[0], fulfilled[-1]
+    if least == most:
+        return f"of {least}"
     steps = {second - first for first, second in pairwise(fulfilled)}
     step = steps.pop() if len(steps) == 1 else 1
     limits = f"of {least} or more" if most > _TRIED - step else f"from {least} to {most}"

@@ -45,7 +45,10 @@ def product(sizes: Iterable[Dim]) -> Dim:
 
 
 def added(sizes: Iterable[Dim]) -> Dim:
-    """The sizes added; the order of symbols does not matter, and what is taken off again is gone."""
+    """The sizes added; the order of symbols does not matter, and what is taken off again is gone.
+
+    A number beside a multiple of a sum is part of that sum, if it is such a multiple too.
+    """
     number = 0
     counts: dict[Dim, int] = {}
     for size in sizes:
@@ -61,6 +64,10 @@ def added(sizes: Iterable[Dim]) -> Dim:
         return number
     if number == 0 and len(symbols) == 1:
         return symbols[0]
+    if len(symbols) == 1:
+        of, count = factors(symbols[0])
+        if len(of) == 1 and isinstance(of[0], tuple) and of[0][0] == "sum" and number % count == 0:
+            return product((count, added((of[0], number // count))))
     return ("sum", number, *sorted(symbols, key=repr))
 
 

@@ -91,6 +91,11 @@ def _positions(size: Dim, stride: int, room: int) -> Dim:
     # Less than none of something are none, which a sum does not say.
     if stride == 1:
         return added([base, room + 1]) if room >= -1 else ("window", base, 1, room, 0)
+    if room >= -stride:
+        # Strides that the axis is made of.
+        strides = [part for part in (divided(symbol, stride) for symbol in symbols) if part is not None]
+        if len(strides) == len(symbols):
+            return added([*strides, room // stride + 1])
     match base:
         # Of no windows there are none where a part of the first one is taken off.
         case ("window", inner, int(first), int(own), 0) if own >= -first or room < 0:

@@ -14,11 +14,19 @@ from typing import Any
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, holds, in_words
-from sift_onnx.backends.lowering.dims import Dim, names_in
+from sift_onnx.backends.lowering.dims import Dim, names_in, subtracted
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.meeting_sizes import names_that_meet
+from sift_onnx.backends.lowering.meeting_sizes import names_that_meet, numbers_that_meet
 
-__all__ = ["NOTHING_EQUAL", "EqualSizes", "OpenAxis", "open_axes", "taken_for_equal", "with_conditions"]
+__all__ = [
+    "NOTHING_EQUAL",
+    "EqualSizes",
+    "OpenAxis",
+    "open_axes",
+    "taken_for_equal",
+    "taken_for_numbers",
+    "with_conditions",
+]
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ NOTHING_EQUAL = EqualSizes()
 
 def taken_for_equal(
     graph: GraphView,
-    with_names: Callable[[Mapping[str, str]], GraphView],
+    with_names: Callable[[Mapping[str, str | int]], GraphView],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[EqualSizes, GraphView]:
     """Sizes of inputs that meet in the graph, and the graph where each group of them has one name.
@@ -137,12 +145,34 @@ def taken_for_equal(
     return found, view
 
 
+def taken_for_numbers(
+    equal: EqualSizes, view: GraphView, with_names: Callable[[Mapping[str, str | int]], GraphView]
+) -> tuple[EqualSizes, GraphView]:
+    """Names that meet a number taken for it, as where a loop over an open axis was unrolled; the graph with these.
+
+    Args:
+        equal: what is taken for equal before, without conditions.
+        view: the graph with the names of ``equal``. It is returned itself if no name meets a number.
+        with_names: as of :func:`taken_for_equal`.
+    """
+    axes, known = open_axes(view), dict[str, int]()
+    while True:
+        more = {name: number for name, number in numbers_that_meet(view).items() if name in axes and name not in known}
+        if not more:
+            break
+        known |= more
+        first = {name: known.get(group, group) for name, group in equal.names.items()}
+        view = with_names({**known, **first})
+    conditions = tuple(own for name, size in known.items() for own in (subtracted(name, size), subtracted(size, name)))
+    return replace(equal, conditions=conditions, axes=tuple(axes[name] for name in known)), view
+
+
 def with_conditions(equal: EqualSizes, graph: GraphView, assumed: AssumedSizes) -> EqualSizes | None:
-    """``equal``, with what was assumed of the sizes of ``graph``; None if that is of sizes that no input has."""
-    conditions = tuple(assumed.conditions)
+    """``equal``, with what was assumed of the sizes of ``graph``; None if no run fulfils it, or can be asked for it."""
+    conditions = (*equal.conditions, *assumed.conditions)
     axes = open_axes(graph)
     names = set().union(*map(names_in, conditions))
-    if not names <= set(axes):
+    if not names <= set(axes) or any(isinstance(condition, int) for condition in conditions):
         return None
     return replace(equal, conditions=conditions, axes=tuple(axis for name, axis in axes.items() if name in names))
 

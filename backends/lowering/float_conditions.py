@@ -1,7 +1,8 @@
 """The graph with conditions of Where as floats, which kernels read: 1 where they are true, and 0.
 
 A condition from outside is cast where it is smallest, before it is repeated. One that compares activations is written
-as arithmetic of comparisons, so that kernels make it: a and b is their product, a or b the larger one.
+as arithmetic of comparisons, so that kernels make it: a and b is their product, a or b the larger one. So is one that
+the model itself casts to floats.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ _MOVES = ("Expand", "Flatten", "Reshape", "Slice", "Squeeze", "Transpose", "Unsq
 def with_float_conditions(graph: GraphView) -> GraphView:
     """``graph``, or one that computes the same values, in which kernels can read the conditions of Where."""
     behind = _behind_layers(graph)
-    found = _selections(graph, behind)
-    if not found:
+    found, casts = _selections(graph, behind), _casts(graph, behind)
+    if not found and not casts:
         return graph
     conditions = _FloatConditions(graph, behind)
     for index, node in enumerate(graph.nodes):
         copy = conditions.writer.copied(node)
         if index in found:
             copy.input[0] = conditions.boolean(node)
+        elif index in casts:
+            copy = onnx.helper.make_node("Identity", [conditions.floats(node.input[0])], node.output, node.name)
         conditions.writer.write(index, copy)
     return conditions.writer.written()
 
@@ -73,6 +76,19 @@ def _selections(graph: GraphView, behind: set[str]) -> set[int]:
     return found
 
 
+def _casts(graph: GraphView, behind: set[str]) -> set[int]:
+    """Indices of the nodes that make floats of a condition which is made of others; a rule has those of comparisons."""
+    return {
+        index
+        for index, node in enumerate(graph.nodes)
+        if is_standard_op(node, "Cast")
+        and graph.elem_type(node.output[0]) == onnx.TensorProto.FLOAT
+        and graph.elem_type(node.input[0]) == onnx.TensorProto.BOOL
+        and node.input[0] in behind
+        and not is_standard_op(graph.nodes[graph.producers[node.input[0]]], *COMPARISONS)
+    }
+
+
 def _asks_for_nan(graph: GraphView, condition: str) -> bool:
     """Whether a condition is that of weights of attention that become zero where they are NaN."""
     index = graph.producers.get(condition)
@@ -86,19 +102,30 @@ class _FloatConditions:
         self.writer = GraphWriter(graph)
         self._graph, self._behind = graph, behind
         self._floats: dict[str, str] = {}
-        self._true = ""
+        self._numbers: dict[float, str] = {}
 
     def boolean(self, where: onnx.NodeProto) -> str:
         """The condition of a node, as a boolean that is made of floats."""
-        floats = self._of(_before_repetition(self._graph, where))
+        condition = _before_repetition(self._graph, where)
+        floats = floats_of(self._graph, condition) or self.floats(condition)
         made = self.writer.unique(f"{where.output[0]}: condition")
         self.writer.add("Cast", [floats], made, to=onnx.TensorProto.BOOL)
         return made
 
-    def _of(self, name: str) -> str:
+    def floats(self, name: str) -> str:
+        """The floats of a condition: 1 where it is true, or else 0."""
         if name not in self._floats:
-            self._floats[name] = floats_of(self._graph, name) or self._computed(name) or self._cast(name)
+            self._floats[name] = self._computed(name) or self._not_zero(name) or self._cast(name)
         return self._floats[name]
+
+    def _not_zero(self, name: str) -> str:
+        """The floats for a condition that is a cast of any floats; empty for another one."""
+        floats = floats_of(self._graph, name) if name in self._behind else ""
+        if not floats:
+            return ""
+        zero = self.writer.unique(f"{name}: is zero")
+        self.writer.add("Equal", [self.writer.current(floats), self._number(0)], zero)
+        return self._add("Sub", [self._number(1), self._cast(zero)], name)
 
     def _computed(self, name: str) -> str:
         """The floats for a condition that kernels may make; empty for another one."""
@@ -107,17 +134,17 @@ class _FloatConditions:
             return ""
         node = self._graph.nodes[index]
         if is_standard_op(node, "Not"):
-            return self._add("Sub", [self._one(), self._of(node.input[0])], name)
+            return self._add("Sub", [self._number(1), self.floats(node.input[0])], name)
         if is_standard_op(node, "And"):
-            return self._add("Mul", map(self._of, node.input), name)
+            return self._add("Mul", map(self.floats, node.input), name)
         if is_standard_op(node, "Or"):
-            return self._add("Max", map(self._of, node.input), name)
+            return self._add("Max", map(self.floats, node.input), name)
         if is_standard_op(node, "Cast", "Identity") and self._graph.elem_type(node.input[0]) == onnx.TensorProto.BOOL:
-            return self._of(node.input[0])
+            return self.floats(node.input[0])
         if is_standard_op(node, "Concat", *_MOVES):
             copy = self.writer.copied(node)
             moved = len(node.input) if node.op_type == "Concat" else 1
-            copy.input[:moved] = [self._of(operand) for operand in node.input[:moved]]
+            copy.input[:moved] = [self.floats(operand) for operand in node.input[:moved]]
             copy.output[0] = self.writer.unique(f"{name}: floats")
             copy.name = f"{copy.output[0]}: {node.op_type}"
             self.writer.append(copy)
@@ -130,10 +157,10 @@ class _FloatConditions:
         self.writer.add(op, operands, made)
         return made
 
-    def _one(self) -> str:
-        if not self._true:
-            self._true = self.writer.constant(np.ones(1, np.float32), "true")
-        return self._true
+    def _number(self, number: float) -> str:
+        if number not in self._numbers:
+            self._numbers[number] = self.writer.constant(np.full(1, number, np.float32), f"{number:g}")
+        return self._numbers[number]
 
     def _cast(self, name: str) -> str:
         made = self.writer.unique(f"{name}: floats")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.folding import Folder
 from sift_onnx.backends.lowering.sizes import Sizes
@@ -46,12 +46,12 @@ class GraphView:
         intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
         rounding: relative error of the graph's constants: those of formulas are recognized up to it.
-        assumed: what simplifies sizes to those of usual runs; None for sizes of any run.
+        assumed: what simplifies sizes to those of usual runs; None or a probe for sizes of any run.
         moves: indices of nodes that only move values for other nodes, and that the model does not have.
     """
 
     rounding: float = 1e-5
-    assumed: AssumedSizes | None = None
+    assumed: AssumedSizes | SizeProbe | None = None
     moves: frozenset[int] = frozenset()
 
     def __init__(self, model: Model) -> None:
@@ -80,8 +80,8 @@ class GraphView:
         view._read(proto, {**self.constants, **constants}, origin)
         return view
 
-    def with_names(self, names: Mapping[str, str], assumed: AssumedSizes | None = None) -> GraphView:
-        """The same graph, with other names for open sizes of its inputs: the new name by the one that they have.
+    def with_names(self, names: Mapping[str, str | int], assumed: AssumedSizes | None = None) -> GraphView:
+        """The same graph, with other names for open sizes of its inputs: the new name, or number, by the old name.
 
         Args:
             names: of sizes.
@@ -92,11 +92,11 @@ class GraphView:
         for info in proto.graph.input:
             for dim, size in zip(info.type.tensor_type.shape.dim, self.dims(info.name) or (), strict=False):
                 if size in names:
-                    dim.dim_param = names[str(size)]
+                    _set_size(dim, names[str(size)])
         for info in (*proto.graph.value_info, *proto.graph.output):
             for dim in info.type.tensor_type.shape.dim:
                 if dim.dim_param in names:
-                    dim.dim_param = names[dim.dim_param]
+                    _set_size(dim, names[dim.dim_param])
         view = GraphView.__new__(GraphView)
         view.rounding, view.assumed = self.rounding, assumed
         view._read(proto, dict(self.constants), self.origin)
@@ -285,6 +285,13 @@ class GraphView:
     def folded_values(self, name: str) -> npt.NDArray[np.generic] | None:
         """As :meth:`values_of`, also of what nodes make of constants: see :meth:`fold`."""
         return self.values_of(name) if self.fold(name) else None
+
+
+def _set_size(dim: onnx.TensorShapeProto.Dimension, size: str | int) -> None:
+    if isinstance(size, int):
+        dim.dim_value = size
+    else:
+        dim.dim_param = size
 
 
 def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Open sizes that meet in an operator: aligned axes of its operands, or what a Reshape has before and after it.
 
 What meets is equal in most runs, and need not be: where operands are broadcast, one of the two may be 1. So this says
-which names are worth taking for one, and never that they are.
+which names are worth taking for one, or for a number, and never that they are.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from itertools import zip_longest
 
 import onnx
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, bound, names_in, product
+from sift_onnx.backends.lowering.dim_terms import sum_of
+from sift_onnx.backends.lowering.dims import Dim, Dims, added, bound, names_in, product, solved
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.operators.einsum_terms import einsum_terms
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY
 
-__all__ = ["equated", "names_that_meet"]
+__all__ = ["equated", "names_that_meet", "numbers_that_meet"]
 
 Pairs = Iterator[tuple[Dim, Dim]]
 
@@ -31,6 +32,21 @@ def names_that_meet(graph: GraphView) -> list[tuple[str, str]]:
             if names is not None:
                 found[names] = None
     return list(found)
+
+
+def numbers_that_meet(graph: GraphView) -> dict[str, int]:
+    """For names, the only number of two or more that would make axes equal which meet, if they were that number."""
+    found: dict[str, set[int]] = {}
+    for node in graph.nodes:
+        if node.op_type == "Reshape" or any(graph.vector(name) is not None for name in node.output):
+            continue  # numbers of positions, and no axes of two operands
+        for pair in _meeting(graph, node):
+            size, number = sorted(pair, key=lambda own: isinstance(own, int))
+            if isinstance(number, int) and not isinstance(size, int):
+                symbols, more = sum_of(size)
+                name, value = solved(added(symbols), number - more) or ("", 0)
+                found.setdefault(name, set()).add(value)
+    return {name: value for name, (value, *others) in found.items() if value > 1 and not others}
 
 
 def equated(first: Dim, second: Dim) -> tuple[str, str] | None:

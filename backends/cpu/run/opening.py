@@ -9,7 +9,7 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -43,6 +43,7 @@ from sift_onnx.backends.lowering.equal_sizes import (
     EqualSizes,
     open_axes,
     taken_for_equal,
+    taken_for_numbers,
     with_conditions,
 )
 from sift_onnx.backends.lowering.graph import GraphView
@@ -235,38 +236,52 @@ class _Opener:
     def _in_fewer_parts(self, read: ReadModel, graph: GraphView, plan: Plan, is_timed: bool) -> tuple[Plan, EqualSizes]:
         """A plan that takes sizes which meet for equal, and which these are, if it has fewer parts than ``plan``."""
         found, least = NOTHING_EQUAL, plan
-        for assumed in (None, AssumedSizes(), AssumedSizes(divides=True)):
-            if assumed is not None and not _is_shorter(2, least):
-                break
-            equal, view = self._taken_for_equal(read, graph, assumed)
-            # What rules make of values that the model does not name may have other sizes.
-            may_assume = assumed is not None and bool(least.parts)
-            if equal is None or (equal == found and not may_assume):
-                continue
+
+        def consider(equal: EqualSizes, view: GraphView, assumed: AssumedSizes | None) -> None:
+            nonlocal found, least
             other = self._plan(view, is_timed)
-            if assumed is not None:
-                equal = self._with_conditions(equal, graph, assumed)
-            if equal is not None and other.parts and _is_shorter(len(other.parts), least):
-                found, least = equal, other
+            # What rules make of values that the model does not name may have other sizes, and so more conditions.
+            made = self._with_conditions(equal, graph, assumed)
+            if made is not None and other.parts and _is_shorter(len(other.parts), least):
+                found, least = made, other
+
+        equal, view = self._taken_for_equal(read, graph, None)
+        assumed: AssumedSizes | None = None
+        if equal != NOTHING_EQUAL:
+            consider(equal, view, None)
+        # Without a size that is simpler in usual runs, plans for these would be the same.
+        for usual in (AssumedSizes(), AssumedSizes(divides=True)) if read.probe.simplifies else ():
+            if not _is_shorter(2, least):
+                break
+            own, other = self._taken_for_equal(read, graph, usual)
+            if self._with_conditions(own, graph, usual) is None:
+                continue
+            equal, view, assumed = own, other, usual
+            if least.parts or equal != found:
+                consider(equal, view, usual)
+                if not usual.is_parted:
+                    break  # the next plan would be the same
+        if least.parts and _is_shorter(2, least):
+            with_numbers, numbered = taken_for_numbers(equal, view, self._renamer(read, assumed))
+            if numbered is not view:
+                consider(with_numbers, numbered, assumed)
         return least, found
+
+    def _renamer(self, read: ReadModel, assumed: AssumedSizes | None) -> Callable[[Mapping[str, str | int]], GraphView]:
+        return lambda names: volumes_as_images(read.with_names(names, assumed))
 
     def _taken_for_equal(
         self, read: ReadModel, graph: GraphView, assumed: AssumedSizes | None
-    ) -> tuple[EqualSizes | None, GraphView]:
-        """What a plan takes for equal, and the graph; None if it would assume what no run can check."""
+    ) -> tuple[EqualSizes, GraphView]:
+        """What a plan takes for equal, and the graph."""
+        with_names = self._renamer(read, assumed)
+        return taken_for_equal(
+            graph if assumed is None else with_names({}), with_names, self.options.input_shapes or {}
+        )
 
-        def with_names(names: Mapping[str, str]) -> GraphView:
-            return volumes_as_images(read.with_names(names, assumed))
-
-        shapes = self.options.input_shapes or {}
-        if assumed is None:
-            return taken_for_equal(graph, with_names, shapes)
-        equal, view = taken_for_equal(with_names({}), with_names, shapes)
-        return self._with_conditions(equal, graph, assumed), view
-
-    def _with_conditions(self, equal: EqualSizes, graph: GraphView, assumed: AssumedSizes) -> EqualSizes | None:
-        """``equal`` and what was assumed, if given sizes fulfil it."""
-        found = with_conditions(equal, graph, assumed)
+    def _with_conditions(self, equal: EqualSizes, graph: GraphView, assumed: AssumedSizes | None) -> EqualSizes | None:
+        """``equal`` and what was assumed, if given sizes fulfil it; None if they do not, or no run can be asked."""
+        found = equal if assumed is None else with_conditions(equal, graph, assumed)
         return None if found is None or found.difference(self.options.input_shapes or {}) else found
 
     def _without_equal_sizes(self, graph: GraphView | None) -> AnySizes[OpenedModel]:

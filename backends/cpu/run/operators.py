@@ -17,6 +17,7 @@ from sift_onnx.backends.lowering.specs import (
     ChannelCombine,
     ChannelScale,
     Conv,
+    CumulativeSum,
     DepthToSpace,
     Depthwise,
     Elementwise,
@@ -98,6 +99,8 @@ def build(
             return _kernels.GlobalAveragePool(sums=spec.sums, layout=layout, isa=isa)
         case Softmax():
             return _kernels.Softmax(is_log=spec.is_log, layout=layout, isa=isa)
+        case CumulativeSum():
+            return _kernels.CumulativeSum(is_exclusive=spec.is_exclusive, is_reversed=spec.is_reversed, layout=layout)
         case ArgExtreme():
             return _kernels.ArgExtreme(is_least=spec.kind == "min", takes_last=spec.takes_last, layout=layout, isa=isa)
         case ReduceExtreme():

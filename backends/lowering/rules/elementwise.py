@@ -56,14 +56,14 @@ def parametric_relu(node: NodeView) -> Step:
 
 
 def negate(node: NodeView) -> Step:
-    """Neg, channel by channel."""
+    """Neg."""
     return _negative(node, 0, node.operand(0))
 
 
 def _negative(node: NodeView, position: int, view: View) -> Step:
     channels = node.dims(position)[1 if view == "image" else -1]
     if not isinstance(channels, int) or channels > _CHANNELS:
-        raise NotLowered("the number of channels is unknown")
+        return with_number(node, position, view, -1.0, "multiply")
     spec = ChannelScale(np.full(channels, -1, np.float32), np.zeros(channels, np.float32))
     return node.step(spec, view, operands=(position,))
 
@@ -107,10 +107,11 @@ def _divided_constant(node: NodeView) -> tuple[Step, ...]:
     axis = 1 if view == "image" else len(dims) - 1
     channels = dims[axis]
     inverse = replace(node.step(Elementwise("reciprocal"), view, operands=(1,)), output=node.between("reciprocal"))
-    with suppress(NotLowered):
-        scale = _per_channel(node, 0, axis, len(dims), channels if isinstance(channels, int) else 0)
-        scaled = node.step(ChannelScale(scale, np.zeros(len(scale), np.float32)), view)
-        return inverse, replace(scaled, inputs=(inverse.output,))
+    if isinstance(channels, int):
+        with suppress(NotLowered):
+            scale = _per_channel(node, 0, axis, len(dims), channels)
+            scaled = node.step(ChannelScale(scale, np.zeros(len(scale), np.float32)), view)
+            return inverse, replace(scaled, inputs=(inverse.output,))
     operands = (Operand(inverse.output, dims, view), operand_at(node, 0))
     return inverse, *combined(node, Elementwise("multiply"), operands, node.output)[0]
 

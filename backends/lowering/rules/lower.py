@@ -54,6 +54,7 @@ _RULES.add_table({
     "InstanceNormalization": normalization.instance_normalization,
     "GroupNormalization": normalization.group_normalization,
     **dict.fromkeys(("Softmax", "LogSoftmax"), normalization.softmax),
+    "CumSum": normalization.cumulative_sum,
     "MatMul": matrix.matmul,
     "Einsum": einsum.einsum,
     "Gemm": matrix.gemm,

@@ -1,13 +1,23 @@
-"""LayerNormalization, RMSNormalization and Softmax of rows, InstanceNormalization and GroupNormalization of images."""
+"""Normalizations of rows and images, and what is summed up along an axis."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import GroupNormalization, LayerNormalization, Softmax
+from sift_onnx.backends.lowering.specs import CumulativeSum, GroupNormalization, LayerNormalization, Softmax, Transposed
 
-__all__ = ["group_normalization", "instance_normalization", "layer_normalization", "rms_normalization", "softmax"]
+__all__ = [
+    "cumulative_sum",
+    "group_normalization",
+    "instance_normalization",
+    "layer_normalization",
+    "rms_normalization",
+    "softmax",
+]
 
 
 def layer_normalization(node: NodeView) -> Step:
@@ -60,6 +70,25 @@ def softmax(node: NodeView) -> Step:
         raise NotLowered("it takes its last axes as one")
     view = node.operand(0, "image" if axis == 1 and rank == 4 else None)
     return node.step(Softmax(is_log, axis), view)
+
+
+def cumulative_sum(node: NodeView) -> Step | tuple[Step, ...]:
+    """CumSum along a constant axis, which becomes the last one where it is none of channels."""
+    rank, axes = len(node.dims(0)), node.integers(1, "axis")
+    if len(axes) != 1 or not -rank <= axes[0] < rank:
+        raise NotLowered(f"its axis {axes} is none of {rank}")
+    axis = axes[0] % rank
+    spec = CumulativeSum(bool(node.attribute("exclusive", 0)), bool(node.attribute("reverse", 0)))
+    if axis == rank - 1:
+        return node.step(spec, node.operand(0, "rows"))
+    if axis == 1 and rank == 4:
+        return node.step(spec, node.operand(0, "image"))
+    order = [*range(rank)]
+    order[axis], order[-1] = order[-1], order[axis]
+    turned = replace(moved(node, Transposed(tuple(order)), node.between("turned")), result_view="rows")
+    sums = Step(spec, (turned.output,), node.between("sums"), "rows", "rows", (node.index,))
+    result_view = view_of_result(node, node.output, node.dims(0))
+    return turned, sums, Step(Transposed(tuple(order)), (sums.output,), node.output, "rows", result_view, (node.index,))
 
 
 def _image_channels(node: NodeView) -> int:

@@ -100,7 +100,8 @@ def _repeated(node: NodeView, operand: Operand, result: Dims, name: str) -> tupl
     """The steps that repeat an operand to the sizes of the result."""
     added = len(result) - len(operand.dims)
     dims: Dims = (*[1] * added, *operand.dims)
-    counts = tuple((axis, size) for axis, size in enumerate(result) if dims[axis] != size)
+    # What was cut to a length is not repeated: it has that length.
+    counts = tuple((axis, size) for axis, size in enumerate(result) if dims[axis] == 1 and size != 1)
     if not all(is_count(size) for _, size in counts):
         raise NotLowered("its operands are not known to be of one shape")
     specs: list[Moving] = []

@@ -64,9 +64,9 @@ def _computed_target(node: NodeView) -> tuple[Dim | tuple[int, int], ...]:
     """Where the target is computed from sizes: those of the operand, or others that a run knows."""
     listed, dims = node.graph.vector(node.input(1)), node.dims(0)
     copies_zeros = not node.attribute("allowzero", 0)
-    sizes = (reshaped(listed, dims, copies_zeros) or listed) if listed is not None else None
-    if sizes is None:
+    if listed is None:
         raise NotLowered("its target is computed during the run")
+    sizes = reshaped(listed, dims, copies_zeros, lambda size: node.graph.usual((size,))[0]) or listed
     ranges = [(i, end) for i in range(len(dims)) for end in range(i + 1, len(dims) + 1)]
     target: list[Dim | tuple[int, int]] = []
     for axis, size in enumerate(sizes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -33,8 +33,17 @@ _SAME = ELEMENTWISE_UNARY | {
 }  # fmt: skip
 
 
-def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | None:
-    """Sizes after a Reshape to ``target``; None where what -1 stands for is no known quotient."""
+def reshaped(
+    target: Sequence[Dim], before: Dims, copies_zeros: bool, usual: Callable[[Dim], Dim] = lambda size: size
+) -> Dims | None:
+    """Sizes after a Reshape to ``target``; None where what -1 stands for is no known quotient.
+
+    Args:
+        target: what the node is told.
+        before: sizes of its operand.
+        copies_zeros: whether 0 stands for the operand's size.
+        usual: what a size is in the runs that matter, see :class:`AssumedSizes`.
+    """
     sizes: list[Dim] = []
     for axis, size in enumerate(target):
         if size == 0 and copies_zeros:
@@ -47,7 +56,7 @@ def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | 
         return None
     if -1 not in sizes:
         return tuple(sizes)
-    rest = quotient(product(before), product(size for size in sizes if size != -1))
+    rest = usual(quotient(product(before), product(size for size in sizes if size != -1)))
     # It is whole in every run that gets there.
     if isinstance(rest, tuple) and rest[0] == "quotient":
         return None
@@ -85,7 +94,7 @@ def dims_of_result(
             target = known.vector(node.input[1])
             if target is None:
                 return None
-            sizes = reshaped(target, first, not attributes.get("allowzero", 0))
+            sizes = reshaped(target, first, not attributes.get("allowzero", 0), known.usual)
             # An export for one length says so here, whatever its inputs declare.
             open_name = solved(product(first), product(sizes)) if sizes and 0 not in sizes else None
             if open_name is not None:

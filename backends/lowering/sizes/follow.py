@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.sizes.dims_of_results import dims_of_parts, dims_of_result
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
@@ -37,7 +37,7 @@ class Sizes:
         constants: Mapping[str, gs.Constant],
         evaluated: Mapping[str, npt.NDArray[Any]],
         learned: Mapping[str, Dims] | None = None,
-        assumed: AssumedSizes | None = None,
+        assumed: AssumedSizes | SizeProbe | None = None,
     ) -> None:
         """Follow sizes through a graph.
 

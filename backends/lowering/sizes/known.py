@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound
 from sift_onnx.graphs.constants import array_of
 
@@ -52,7 +52,7 @@ class KnownSizes:
         inferred: Callable[[str], Dims | None],
         constants: Mapping[str, gs.Constant],
         evaluated: Mapping[str, npt.NDArray[Any]],
-        assumed: AssumedSizes | None = None,
+        assumed: AssumedSizes | SizeProbe | None = None,
     ) -> None:
         """Nothing is known but what ONNX's inference has found; arguments as of :class:`Sizes`."""
         self.fixed: dict[str, int] = {}
@@ -135,17 +135,18 @@ class KnownSizes:
             return
         unknown = known or [f"{name}[{axis}]" for axis in range(len(dims))]
         self._dims[name] = tuple(
-            other if size is None or isinstance(other, int) else self._usual(size)
+            other if size is None or isinstance(other, int) else self.usual(size)
             for size, other in zip(dims, unknown, strict=True)
         )
 
-    def _usual(self, size: Dim) -> Dim:
+    def usual(self, size: Dim) -> Dim:
+        """What a size is in the runs that are assumed."""
         return size if self._assumed is None else self._assumed.simplified(size)
 
     def know_vector(self, name: str, vector: tuple[Dim, ...] | None) -> None:
         """Keep the elements of an integer tensor that a rule found; None is unknown."""
         if vector is not None and len(vector) <= MOST_ELEMENTS:
-            self._vectors[name] = tuple(map(self._usual, vector))
+            self._vectors[name] = tuple(map(self.usual, vector))
 
     def know_tensor(self, name: str, tensor: SmallTensor | None) -> None:
         """Keep an integer tensor that a rule found; None is unknown."""
@@ -153,7 +154,7 @@ class KnownSizes:
             return
         self.know_dims(name, tensor.shape)
         if len(tensor.shape) <= 1:
-            self._vectors[name] = tuple(map(self._usual, tensor.elements))
+            self._vectors[name] = tuple(map(self.usual, tensor.elements))
         else:
             self._tables[name] = tensor
 

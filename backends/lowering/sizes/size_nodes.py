@@ -13,22 +13,26 @@ __all__ = ["Places", "follows_from", "nodes_of_sizes"]
 
 # Where an input of the graph has a size: its name, and the axis.
 Places = Mapping[Dim, tuple[str, int]]
-_OPERATORS = {"sum": "Add", "product": "Mul", "cut": "Min", "none or more": "Max"}
+_OPERATORS = {
+    "sum": "Add", "product": "Mul", "cut": "Min", "smaller": "Min", "larger": "Max", "quotient": "Div",
+    "truncated": "Div", "remainder": "Mod",
+}  # fmt: skip
 # The first version in which Min and Max are of integers.
 _OPSET_OF_MIN = 12
+_SINCE = dict.fromkeys(("cut", "smaller", "larger", "window"), _OPSET_OF_MIN)
 
 
 def follows_from(places: Places, size: Dim, opset: int) -> bool:
     """Whether a size is a number, one of ``places``, or what nodes of an opset make of such.
 
-    These are sums, products, and sizes of axes that are cut at one end.
+    These are sums, products, quotients, sizes of axes that are cut at one end, and windows of axes.
     """
     if isinstance(size, int) or size in places:
         return True
     match size:
-        case ("window", base, 1, int(), 0):
+        case ("window", base, int(), int(), 0):
             return opset >= _OPSET_OF_MIN and follows_from(places, base, opset)
-        case (str(kind), *parts) if kind in _OPERATORS and (kind != "cut" or opset >= _OPSET_OF_MIN):
+        case (str(kind), *parts) if kind in _OPERATORS and opset >= _SINCE.get(kind, 0):
             return all(follows_from(places, part, opset) for part in parts)
     return False
 
@@ -48,9 +52,12 @@ def nodes_of_sizes(output: str, sizes: Dims, places: Places, is_number: bool = F
         """The name of a tensor of one size."""
         if isinstance(size, tuple) and size not in places:
             kind, *parts = size
-            if kind == "window":  # of one position at a time, which are none where the axis is too short
-                base, _, room, _ = parts
-                kind, parts = "none or more", [0, added([base, room, 1])]
+            if kind == "window":  # none, where the axis is too short
+                base, stride, room, _ = parts
+                assert isinstance(stride, int) and isinstance(room, int)
+                kind, parts = "larger", [0, added([base, room, stride])]
+                if stride > 1:
+                    kind, parts = "quotient", [("larger", *parts), stride]
             result, *others = (made(part, f"{name}:{number}") for number, part in enumerate(parts))
             for number, other in enumerate(others):
                 own = f"{name}:{kind} {number}"

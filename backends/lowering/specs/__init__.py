@@ -24,7 +24,12 @@ from sift_onnx.backends.lowering.specs.moving import (
     Sliced,
     Transposed,
 )
-from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
+from sift_onnx.backends.lowering.specs.normalizations import (
+    CumulativeSum,
+    GroupNormalization,
+    LayerNormalization,
+    Softmax,
+)
 from sift_onnx.backends.lowering.specs.pointwise import (
     BinaryFunction,
     ChannelCombine,
@@ -77,6 +82,7 @@ __all__ = [
     "ChannelScale",
     "Channels",
     "Conv",
+    "CumulativeSum",
     "DepthToSpace",
     "Depthwise",
     "Dequantize",

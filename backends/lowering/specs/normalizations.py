@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sift_onnx.backends.lowering.weights import Floats
 
-__all__ = ["GroupNormalization", "LayerNormalization", "Softmax"]
+__all__ = ["CumulativeSum", "GroupNormalization", "LayerNormalization", "Softmax"]
 
 
 @dataclass(frozen=True)
@@ -56,3 +56,16 @@ class Softmax:
 
     is_log: bool = False
     axis: int = -1
+
+
+@dataclass(frozen=True)
+class CumulativeSum:
+    """Sums of the channels up to each.
+
+    Attributes:
+        is_exclusive: whether a value is no part of its own sum.
+        is_reversed: whether sums begin at the last value.
+    """
+
+    is_exclusive: bool = False
+    is_reversed: bool = False

@@ -27,7 +27,12 @@ from sift_onnx.backends.lowering.specs.moving import (
     Transposed,
     is_pair,
 )
-from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization, Softmax
+from sift_onnx.backends.lowering.specs.normalizations import (
+    CumulativeSum,
+    GroupNormalization,
+    LayerNormalization,
+    Softmax,
+)
 from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
 from sift_onnx.backends.lowering.specs.products import BatchedMatmul, dims_of_product
 from sift_onnx.backends.lowering.specs.quantized import (
@@ -72,6 +77,7 @@ Spec = (
     | LayerNormalization
     | GroupNormalization
     | Softmax
+    | CumulativeSum
     | Attention
     | CachedAttention
     | BatchedMatmul

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, holds, in_words
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe, holds, in_words
 from sift_onnx.backends.lowering.cut_sizes import sliced
-from sift_onnx.backends.lowering.dims import Dim, added, bound, larger, modulo, product, smaller, truncated, window
+from sift_onnx.backends.lowering.dims import (
+    Dim,
+    added,
+    bound,
+    larger,
+    modulo,
+    product,
+    smaller,
+    subtracted,
+    truncated,
+    window,
+)
 
 CHANGES = st.lists(st.tuples(st.sampled_from("w/+-<>%cs"), st.integers(1, 9), st.integers(1, 5)), max_size=6)
 
@@ -33,6 +45,7 @@ def changed(size: Dim, kind: str, number: int, stride: int) -> Dim | None:
     return sliced(size, number, None)
 
 
+@example([("%", 2, 1), ("w", 1, 1), (">", 1, 1)], 0, True)
 @given(CHANGES, st.integers(0, 60), st.booleans())
 def test_simplified_sizes_are_the_same_where_the_conditions_hold(
     changes: list[tuple[str, int, int]], height: int, divides: bool
@@ -68,6 +81,27 @@ def test_tables_are_as_long_as_what_is_cut_from_them() -> None:
     assert assumed.simplified(smaller("n", "t")) == smaller("n", "t")
     assert assumed.simplified(smaller(9, added(("n", "t")))) == added(("n", "t"))
     assert in_words(assumed.conditions) == "'t' from 2 to 64, usual 'n', usual 't'"
+
+
+def test_a_probe_leaves_sizes_as_they_are() -> None:
+    probe = SizeProbe()
+    assert probe.dims((3, "t", added(("t", 4)), product((2, "t")))) == (3, "t", added(("t", 4)), product((2, "t")))
+    assert not probe.simplifies
+    assert probe.dims(("n", smaller("t", 64))) == ("n", smaller("t", 64))
+    assert probe.simplifies
+
+
+def test_what_never_holds_is_a_condition() -> None:
+    assumed = AssumedSizes(divides=True)
+    rest = window(modulo("h", 2), 1, 1, 1, (0, 0))
+    assert assumed.simplified(larger(rest, 1)) == 0
+    assert not all(holds(condition, {"h": height}) for condition in assumed.conditions for height in (0, 1))
+    assert -1 in assumed.conditions
+
+
+@pytest.mark.parametrize("size", [2, 64, 16000])
+def test_one_size_is_named(size: int) -> None:
+    assert in_words((subtracted("t", size), subtracted(size, "t"))) == f"'t' of {size}"
 
 
 def test_axes_are_as_long_as_all_of_their_windows() -> None:

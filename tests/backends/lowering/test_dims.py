@@ -46,6 +46,16 @@ def test_windows_of_what_was_padded(pads, before, size):
     assert bound(made, {"h": size}) == window(before + size, 3, 1, 2, pads)
 
 
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(-9, 9), st.integers(1, 6), st.integers(0, 20))
+def test_windows_of_an_axis_of_whole_strides(stride: int, times: int, number: int, kernel: int, size: int) -> None:
+    found = window(added((product((stride * times, "s")), number)), kernel, stride, 1, (0, 0))
+    length = stride * times * size + number
+    if length >= 0:
+        assert bound(found, {"s": size}) == window(length, kernel, stride, 1, (0, 0))
+    if number - kernel >= -stride:
+        assert found == added((product((times, "s")), (number - kernel) // stride + 1))
+
+
 def test_padding_before_a_window_gives_the_size_that_it_was_added_to():
     assert window(added([4, "h"]), 3, 1, 2, (0, 0)) == "h"
     assert window("h", 3, 1, 2, (4, 4)) == added([4, "h"])
@@ -179,6 +189,12 @@ def test_names_stand_for_the_numbers_of_a_run():
     assert bound(cut(512, "n"), known) == 2
     assert bound(cut(512, "t"), known) == cut(512, "t")
     assert names_in(product(["n", "t", 4])) == {"n", "t"}
+
+
+def test_a_number_beside_a_multiple_of_a_sum_is_part_of_it():
+    assert added((4, product((4, added((-2, "s")))))) == product((4, added((-1, "s"))))
+    assert added((8, product((4, added((-2, "s")))))) == product((4, "s"))
+    assert added((3, product((4, added((-2, "s")))))) == ("sum", 3, product((4, added((-2, "s")))))
 
 
 def test_the_only_open_name_of_two_equal_sizes():

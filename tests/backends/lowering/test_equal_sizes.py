@@ -11,10 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nets import Net
 
+from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes
 from sift_onnx.backends.lowering.dims import Dim, added, bound, broadcast, cut, floored, names_in, product, window
-from sift_onnx.backends.lowering.equal_sizes import EqualSizes, OpenAxis, taken_for_equal
+from sift_onnx.backends.lowering.equal_sizes import (
+    NOTHING_EQUAL,
+    EqualSizes,
+    OpenAxis,
+    taken_for_equal,
+    with_conditions,
+)
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.meeting_sizes import equated, names_that_meet
+from sift_onnx.backends.lowering.meeting_sizes import equated, names_that_meet, numbers_that_meet
 from sift_onnx.model import Model
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -152,9 +159,23 @@ def test_given_sizes_that_differ_stay_apart() -> None:
     assert equal.names["m"] == "n"
 
 
+def test_only_numbers_that_no_other_number_contradicts_meet_a_name() -> None:
+    net = Net()
+    x = net.input("x", 4, 5, 6, declared=["n", "t", "s"])
+    for shape in ((1, 1), (5, 1), (1, 6), (1, 7)):
+        net.output(net.op("Add", x, net.constant(np.ones(shape, np.float32))), 4, 5, 6)
+    assert numbers_that_meet(GraphView(Model.load(net.model()))) == {"t": 5}
+
+
 def test_the_first_difference_is_named() -> None:
     equal = EqualSizes(((OpenAxis("n", "x", 0), OpenAxis("m", "y", 1)), (OpenAxis("t", "x", 1), OpenAxis("s", "z", 0))))
     feeds = {"x": np.zeros((2, 3)), "y": np.zeros((4, 2)), "z": np.zeros(3)}
     assert equal.difference_of(feeds) == ""
     assert equal.difference_of(feeds | {"z": np.zeros(1)}) == "'s' is 1 in input 'z', and 't' is 3 in input 'x'"
     assert equal.difference({"y": (4, 7)}) == ""
+
+
+def test_what_no_run_fulfils_is_not_planned_for() -> None:
+    assumed = AssumedSizes()
+    assumed.conditions[-1] = None
+    assert with_conditions(NOTHING_EQUAL, chain(), assumed) is None

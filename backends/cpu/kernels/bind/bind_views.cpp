@@ -11,6 +11,7 @@
 
 #include "bind/binding_types.h"
 #include "bind/bindings.h"
+#include "ops/cumulative_sum.h"
 #include "ops/softmax.h"
 #include "ops/view_arithmetic.h"
 #include "products/batched_matmul.h"
@@ -124,6 +125,15 @@ void bind_views(nb::module_& module) {
             new (self) Softmax(is_log, named(kLayouts, layout, "layout"), kernels_of(isa));
           },
           nb::kw_only(), "is_log"_a = false, "layout"_a = "images16", "isa"_a = "", "With `is_log`, its logarithm.");
+
+  nb::class_<CumulativeSum, Op>(module, "CumulativeSum", "Sums of all channels up to each, of each row or pixel.")
+      .def(
+          "__init__",
+          [](CumulativeSum* self, bool is_exclusive, bool is_reversed, const std::string& layout) {
+            new (self) CumulativeSum(is_exclusive, is_reversed, named(kLayouts, layout, "layout"));
+          },
+          nb::kw_only(), "is_exclusive"_a = false, "is_reversed"_a = false, "layout"_a = "images16",
+          "If exclusive, a channel is no part of its own sum; if reversed, sums begin at the last channel.");
 }
 
 }  // namespace sift::cpu

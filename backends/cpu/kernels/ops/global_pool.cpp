@@ -8,7 +8,8 @@ namespace sift::cpu {
 
 void GlobalAveragePool::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   const std::int64_t pixels = shape.h * shape.w;
-  const float scale = sums_ ? 1.0F : 1.0F / static_cast<float>(pixels);
+  // The mean of nothing is zero, as in onnxruntime.
+  const float scale = sums_ || pixels == 0 ? 1.0F : 1.0F / static_cast<float>(pixels);
   if (layout_ == Layout::nchw_n16) {
     const std::int64_t units = (shape.n + kLanes - 1) / kLanes;
     std::vector<std::ptrdiff_t> taps(static_cast<std::size_t>(pixels));

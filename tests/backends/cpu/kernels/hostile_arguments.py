@@ -164,7 +164,7 @@ class Hostile(Sources):
         return op, None
 
     def plain(self) -> tuple[Any, int | None]:
-        kind = self.rng.choice(("elementwise", "gate", "scale", "norm", "reorder", "global", "softmax"))
+        kind = self.rng.choice(("elementwise", "gate", "scale", "norm", "reorder", "global", "softmax", "sums"))
         if kind == "elementwise":
             names = ("first", "add", "subtract", "multiply", "divide")
             return self.kernels.Elementwise(self.rng.choice(names), layout=self.layout()), None
@@ -175,6 +175,8 @@ class Hostile(Sources):
             return self.kernels.Reorder(self.layout()), None
         if kind == "softmax":
             return self.kernels.Softmax(is_log=self.rng.random() < 0.5, layout=self.layout()), None
+        if kind == "sums":
+            return self.kernels.CumulativeSum(is_reversed=self.rng.random() < 0.5, layout=self.layout()), None
         if kind == "global":
             return self.kernels.GlobalAveragePool(layout=self.layout()), None
         channels = self.size()

@@ -242,3 +242,33 @@ def test_images_in_lanes_are_as_many_in_both_operands() -> None:
         _kernels.ViewArithmetic("add", sizes=(2, 4), left=views[0], right=views[1], layout="images16")
     with pytest.raises(ValueError, match="as many images"):
         _kernels.BatchedMatmul(batch=(), rows=2, columns=2, depth=4, left=views[0], right=views[1], layout="images16")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("is_exclusive", [False, True])
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("shape", [(3, 1, 1, 1), (5, 37, 1, 1), (18, 103, 1, 1), (33, 7, 3, 9), (2, 5, 20, 31)])
+def test_sums_of_channels_up_to_each(layout: str, is_exclusive: bool, is_reversed: bool, shape: Shape) -> None:
+    x = random_array(np.random.default_rng(2), shape)
+    op = _kernels.CumulativeSum(is_exclusive=is_exclusive, is_reversed=is_reversed, layout=layout)
+    source = lanes_of(x) if layout == "images16" else x.reshape(-1)
+    out = aligned(source.size)
+    op.run(_kernels.ThreadPool(2), shape, source, out)
+    assert np.isfinite(out).all()
+    found = images_of(out, shape) if layout == "images16" else out.reshape(shape)
+    values = x[:, ::-1] if is_reversed else x
+    sums = np.cumsum(values, axis=1, dtype=np.float32)
+    if is_exclusive:
+        sums = np.concatenate([np.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
+    np.testing.assert_array_equal(found, sums[:, ::-1] if is_reversed else sums)
+
+
+def test_sums_past_the_last_image_stay_finite() -> None:
+    source = np.full(16 * 40, 1e38, np.float32)
+    source.reshape(40, 16)[:, 0] = 1.0
+    out = aligned(source.size)
+    aligned_source = aligned(source.size)
+    aligned_source[:] = source
+    _kernels.CumulativeSum().run(_kernels.ThreadPool(1), (1, 40, 1, 1), aligned_source, out)
+    assert np.isfinite(out).all()
+    np.testing.assert_array_equal(out.reshape(40, 16)[:, 0], np.arange(1, 41))

@@ -47,11 +47,26 @@ def test_a_number_beside_open_channels(op: str, shape: tuple[int, ...]) -> None:
     assert_in_kernels(net)
 
 
-@pytest.mark.parametrize("op", ["Add", "Mul"])
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
 def test_a_number_before_open_channels(op: str) -> None:
     net = SparseNet(opset=18)
     _, queries, keys = scores(net)
-    net.output(net.op("MatMul", queries, net.op(op, net.constant(-0.75), keys)))
+    net.output(net.op("MatMul", queries, net.op(op, net.constant(-0.75), net.op("Exp", keys))))
+    assert_in_kernels(net)
+
+
+def test_the_negative_of_open_channels() -> None:
+    net = SparseNet(opset=18)
+    _, queries, keys = scores(net)
+    net.output(net.op("MatMul", queries, net.op("Neg", keys)))
+    assert_in_kernels(net)
+
+
+def test_open_channels_are_taken_off_one_position() -> None:
+    net = SparseNet(opset=18)
+    _, queries, keys = scores(net)
+    mean = net.op("ReduceMean", keys, net.constant([1], dtype=np.int64))
+    net.output(net.op("MatMul", queries, net.op("Sub", mean, keys)))
     assert_in_kernels(net)
 
 
@@ -87,7 +102,7 @@ def test_a_vector_multiplies_columns(rank: int, computed: bool) -> None:
     y = net.op("Softmax", net.dense(x, 5, WIDTH), axis=-1)
     bins = net.constant(np.linspace(-1, 2, WIDTH))
     if computed:
-        bins = net.op("Concat", *net.op("Split", net.op("Softsign", bins), outputs=2, num_outputs=2), axis=0)
+        bins = net.op("Concat", *net.op("Split", net.op("Atan", bins), outputs=2, num_outputs=2), axis=0)
     shape = {2: [-1, WIDTH], 3: [0, 0, WIDTH], 4: [0, -1, 1, WIDTH]}[rank]
     mean = net.op("MatMul", net.op("Reshape", y, net.constant(shape)), bins, name="mean")
     sizes = net.op("Slice", net.op("Shape", x), net.constant([0]), net.constant([2]))

@@ -303,3 +303,16 @@ def test_a_class_token_before_no_others() -> None:
     for n, t in ((2, 1), (17, 1), (1, 1), (3, 4)):
         assert_same_as_onnxruntime(model, feeds_of(net, n=n, t=t), program)
     assert set(places(program).values()) <= {"kernels", "folded"}
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_the_mean_of_nothing_is_zero(axis: int) -> None:
+    """As in onnxruntime: of a text without words behind the first one."""
+    net = SparseNet(opset=18)
+    rest = cut(net, tokens(net), 1)
+    rest = net.op("Transpose", rest, perm=[0, 2, 1]) if axis == 2 else rest
+    net.output(net.dense(net.op("ReduceMean", rest, integers(net, axis), keepdims=0), WIDTH, 4))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    for n, t in ((2, 3), (1, 1), (17, 1), (3, 2)):
+        assert_same_as_onnxruntime(model, feeds_of(net, n=n, t=t), program)
