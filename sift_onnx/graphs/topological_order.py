@@ -1,4 +1,4 @@
-"""Nodes in topological order, which ONNX requires; a graph of graphsurgeon may have them in any order."""
+"""Nodes in topological order, which ONNX requires, and not all programs keep to."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def sort_nodes(graph: gs.Graph) -> None:
 def _sort(graph: gs.Graph) -> None:
     made_by = {id(tensor): i for i, node in enumerate(graph.nodes) for tensor in node.outputs}
     needs = [{made_by[id(tensor)] for tensor in _read(node) if id(tensor) in made_by} for node in graph.nodes]
+    if all(producer < i for i, needed in enumerate(needs) for producer in needed):
+        return
     order = topological_order(needs)
     if len(order) < len(needs):
         node = graph.nodes[index_in_cycle(needs, order)]

@@ -1,9 +1,11 @@
-"""Graphs of graphsurgeon come in any order, and are sorted; one with a cycle is refused by name."""
+"""Nodes come in any order, and are sorted; a graph with a cycle is refused by name."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
@@ -36,6 +38,36 @@ def test_a_graph_in_any_order_gives_what_the_sorted_one_does(seed: int) -> None:
         t.name: t.raw_data for t in wanted.graph.initializer
     }
     assert list(graph.nodes) == shuffled
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_file_in_any_order_is_read(seed: int, tmp_path: Path) -> None:
+    """onnxruntime's converter to float16 appends casts of inputs, and runs such files."""
+    sorted_ = network()
+    shuffled = network()
+    nodes = list(shuffled.graph.node)
+    random.Random(seed).shuffle(nodes)
+    del shuffled.graph.node[:]
+    shuffled.graph.node.extend(nodes)
+    path = tmp_path / "shuffled.onnx"
+    path.write_bytes(shuffled.SerializeToString())
+    for source in (shuffled, path):
+        model = sift_onnx.load(source)
+        assert [node.name for node in model.graph.nodes] == [node.name for node in sorted_.graph.node]
+    assert sift_onnx.inspect(path).to_dict()["layers"] == sift_onnx.inspect(sorted_).to_dict()["layers"]
+    feeds = {"x": np.random.default_rng(seed).standard_normal((1, 3, 8, 8)).astype(np.float32)}
+    found = sift_onnx.InferenceSession(path).run(None, feeds)
+    for array, wanted in zip(found, sift_onnx.InferenceSession(sorted_).run(None, feeds), strict=True):
+        np.testing.assert_array_equal(array, wanted)
+
+
+def test_a_file_with_a_cycle_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["b"], ["a"], name="first"), helper.make_node("Relu", ["a"], ["b"])]
+    graph = helper.make_graph(nodes, "g", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])])
+    path = tmp_path / "cycle.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    with pytest.raises(ModelReadError, match=r"cycle\.onnx: node 'first' \(Relu\) is part of a cycle"):
+        sift_onnx.load(path)
 
 
 def test_what_is_sorted_stays_as_it_is() -> None:
