@@ -1,8 +1,8 @@
-"""The graph with ONNX's operators in place of those that onnxruntime's optimizer for transformers fuses them to.
+"""The graph with ONNX's operators in place of those that onnxruntime's optimizers fuse them to.
 
-The kernels know attention and embeddings by the operators that exporters write. Replaced are, of com.microsoft:
-EmbedLayerNormalization, Attention and MultiHeadAttention without a cache, QuickGelu, and SkipLayerNormalization of
-operands that are not known to have the same sizes.
+The kernels know layers, attention and embeddings by the operators that exporters write. Replaced are, of com.microsoft:
+FusedConv, FusedGemm and FusedMatMul (``fused_layers``), EmbedLayerNormalization, Attention and MultiHeadAttention
+without a cache, QuickGelu, and SkipLayerNormalization of operands that are not known to have the same sizes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from sift_onnx.backends.lowering.fused_attention import FusedAttentions
+from sift_onnx.backends.lowering.fused_layers import FusedLayers
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.graph_writer import GraphWriter
 from sift_onnx.backends.lowering.node_rewriter import NodeRewriter
@@ -22,7 +23,10 @@ __all__ = ["with_separate_operators"]
 
 # The first version with Split and Unsqueeze as they are written here.
 _OPSET = 13
-_FUSED = {"Attention", "MultiHeadAttention", "EmbedLayerNormalization", "QuickGelu", "SkipLayerNormalization"}
+_FUSED = {
+    "Attention", "EmbedLayerNormalization", "FusedConv", "FusedGemm", "FusedMatMul", "MultiHeadAttention", "QuickGelu",
+    "SkipLayerNormalization",
+}  # fmt: skip
 
 
 def with_separate_operators(graph: GraphView) -> GraphView:
@@ -31,10 +35,14 @@ def with_separate_operators(graph: GraphView) -> GraphView:
         return graph
     writer = GraphWriter(graph)
     others, attentions = _FusedOperators(graph, writer), FusedAttentions(graph, writer)
+    layers = FusedLayers(graph, writer)
     writers: dict[str, tuple[NodeRewriter, Callable[[], bool], Callable[[], None]]] = {
         "Attention": (attentions, attentions.takes_attention, attentions.write_attention),
         "MultiHeadAttention": (attentions, attentions.takes_multi_head, attentions.write_multi_head),
         "EmbedLayerNormalization": (others, others.takes_embedding, others.write_embedding),
+        "FusedConv": (layers, layers.takes_conv, layers.write_conv),
+        "FusedGemm": (layers, layers.takes_gemm, layers.write_gemm),
+        "FusedMatMul": (layers, layers.takes_matmul, layers.write_matmul),
         "QuickGelu": (others, others.takes_quick_gelu, others.write_quick_gelu),
         "SkipLayerNormalization": (others, others.takes_skip, others.write_skip),
     }

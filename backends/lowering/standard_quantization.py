@@ -4,7 +4,8 @@ All that follows knows one spelling. Replaced are
 
 1. arithmetic that rounds, or makes floats of integers, see ``matching/roundings.py`` and ``dequantizings.py``;
 2. the operators of the same names in onnxruntime's domain, for bytes;
-3. Cast and Identity that leave bytes, or floats from DequantizeLinear, as they are: torch writes a Cast behind each.
+3. Cast and Identity that leave bytes, or floats from DequantizeLinear, as they are: torch writes a Cast behind each;
+4. zeros in the place of NaN among floats from DequantizeLinear, which are none.
 """
 
 from __future__ import annotations
@@ -66,7 +67,21 @@ class _Rewriter:
                 self._chains[chain.nodes[-1]] = chain
                 self._dropped.update(chain.nodes)
         self._microsoft = {i for i in range(len(graph.nodes)) if i not in self._dropped and _is_microsoft(graph, i)}
-        self._idle = {i for i in range(len(graph.nodes)) if i not in self._dropped and _is_idle(graph, i)}
+        self._idle: dict[int, str] = {}  # what nodes leave as it is
+        self._conditions: dict[int, list[int]] = {}  # of those that choose, what they choose by
+        for index, node in enumerate(graph.nodes):
+            if index in self._dropped:
+                continue
+            if _is_idle(graph, index):
+                self._idle[index] = node.input[0]
+            elif _is_of_numbers(graph, index):
+                self._idle[index] = node.input[2]
+                condition = graph.producers[node.input[0]]
+                # onnxruntime's optimizer gives each reader floats of its own.
+                (floats,) = graph.nodes[condition].input
+                own = [graph.producers[floats]] * (graph.only_reader(floats) == condition)
+                self._conditions[index] = [condition, *own]
+                self._dropped.update(self._conditions[index])
 
     @property
     def changes(self) -> bool:
@@ -78,9 +93,10 @@ class _Rewriter:
         writer = self._writer
         for index, node in enumerate(self._graph.nodes):
             if index in self._idle:
-                operand = node.input[0]
+                operand = self._idle[index]
                 writer.rename(node.output[0], writer.current(operand))
-                writer.place_with(index, self._graph.producers[operand])
+                for gone in (index, *self._conditions.get(index, ())):
+                    writer.place_with(gone, self._graph.producers[operand])
             elif index in self._chains:
                 self._write_chain(self._chains[index])
             elif index not in self._dropped:
@@ -155,3 +171,27 @@ def _is_idle(graph: GraphView, index: int) -> bool:
         return False
     # A graph within a node names what it reads.
     return all(node.output[0] in graph.nodes[reader].input for reader in graph.readers.get(node.output[0], ()))
+
+
+def _is_of_numbers(graph: GraphView, index: int) -> bool:
+    """Whether a node chooses between a number and dequantized floats, by whether these are NaN, and is the only one."""
+    node = graph.nodes[index]
+    if not is_standard_op(node, "Where") or node.output[0] in graph.outputs:
+        return False
+    condition = graph.producers.get(node.input[0], -1)
+    if condition < 0 or not is_standard_op(graph.nodes[condition], "IsNaN"):
+        return False
+    if graph.only_reader(node.input[0]) != index:
+        return False
+    dims = graph.dims(node.input[2])
+    is_alike = dims is not None and dims == graph.dims(node.output[0]) and graph.number(node.input[1]) is not None
+    return is_alike and all(_is_dequantized(graph, name) for name in (graph.nodes[condition].input[0], node.input[2]))
+
+
+def _is_dequantized(graph: GraphView, name: str) -> bool:
+    """Whether a value is bytes times finite scales."""
+    index = graph.producers.get(name, -1)
+    if index < 0 or graph.nodes[index].op_type != "DequantizeLinear":
+        return False
+    scale = graph.values_of(graph.nodes[index].input[1])
+    return scale is not None and bool(np.isfinite(scale).all())

@@ -230,3 +230,55 @@ def test_normalized_sums(repeated: bool, has_bias: bool) -> None:
     node.output[1:] = ["", "", made[3]]
     net.model = lambda: model  # type: ignore[method-assign]
     assert foreign_left(net) == (set() if repeated else {"SkipLayerNormalization"})
+
+
+ACTIVATIONS = {
+    "": (), "Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": (0.2,), "HardSigmoid": (0.3, 0.4), "Clip": (-0.5, 0.75),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("adds", [False, True])
+def test_convolutions_of_the_optimizer(activation: str, adds: bool) -> None:
+    net = Net(17)
+    x = net.input("x", 2, 4, 6, 6, declared=["batch", 4, 6, 6])
+    bias = net.constant(np.linspace(-1, 1, 8))
+    more = [net.input("z", 2, 8, 3, 3, declared=["batch", 8, 3, 3])] if adds else []
+    fused: dict[str, Any] = {"activation": activation} if activation else {}
+    if ACTIVATIONS[activation]:
+        fused["activation_params"] = list(ACTIVATIONS[activation])
+    weight = net.weight(8, 4, 3, 3)
+    net.output(net.op("FusedConv", x, weight, bias, *more, domain=MICROSOFT, pads=[1] * 4, strides=[2, 2], **fused), 2)
+    assert not foreign_left(net)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid"])
+def test_products_of_the_optimizer_with_an_activation(activation: str) -> None:
+    net = Net(17)
+    numbers = {"LeakyRelu": {"activation_alpha": 0.2}, "HardSigmoid": {"activation_alpha": 0.3, "activation_beta": 0.4}}
+    x = net.input("x", 5, 12, declared=["batch", 12])
+    bias, weight = net.constant(np.linspace(-1, 1, 9)), net.weight(9, 12)
+    own = numbers.get(activation, {})
+    net.output(
+        net.op("FusedGemm", x, weight, bias, domain=MICROSOFT, transB=1, alpha=0.5, activation=activation, **own), 5
+    )
+    assert not foreign_left(net)
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("alpha", [1.0, 0.125])
+def test_products_of_the_optimizer(first: int, second: int, alpha: float) -> None:
+    net = Net(17)
+    shapes = (2, 3, *((4, 5) if first else (5, 4))), (2, 3, *((6, 4) if second else (4, 6)))
+    x = net.input("x", *shapes[0], declared=["batch", *shapes[0][1:]])
+    y = net.input("y", *shapes[1], declared=["batch", *shapes[1][1:]])
+    net.output(net.op("FusedMatMul", x, y, domain=MICROSOFT, transA=first, transB=second, alpha=alpha), 2)
+    assert not foreign_left(net)
+
+
+def test_products_whose_first_axes_are_turned_stay() -> None:
+    net = Net(17)
+    x, y = net.input("x", 5, 2, 4), net.input("y", 5, 4, 6)
+    net.output(net.op("FusedMatMul", x, y, domain=MICROSOFT, transBatchA=1, transA=0), 2)
+    view = with_separate_operators(GraphView(Model.load(net.model())))
+    assert [node.op_type for node in view.nodes] == ["FusedMatMul"]

@@ -186,3 +186,18 @@ def test_what_no_bytes_stand_for_stays(write: Any) -> None:
     net.output(write(net, net.input("x", values=values())), 2, 400)
     before = [node.op_type for node in net.model().graph.node]
     assert rewritten(net) == before
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+@pytest.mark.parametrize("of_bytes", [True, False])
+def test_bytes_are_never_nan(readers: int, of_bytes: bool) -> None:
+    """Torch's attention asks whether weights are NaN; onnxruntime's optimizer dequantizes bytes for each reader."""
+    net = Net(opset=21)
+    step, zero = number(net, 0.1), net.constant(np.uint8(7))
+    x = net.input("x", values=values())
+    bytes_ = net.op("QuantizeLinear", x, step, zero)
+    floats = [net.op("DequantizeLinear", bytes_, step, zero) if of_bytes else x for _ in range(readers)]
+    guarded = net.op("Where", net.op("IsNaN", floats[0]), number(net, 0), floats[-1])
+    net.output(net.op("Relu", guarded), 2, 400)
+    left = ["QuantizeLinear", "DequantizeLinear", "Relu"]
+    assert rewritten(net) == (left if of_bytes else ["QuantizeLinear", "IsNaN", "Where", "Relu"])
