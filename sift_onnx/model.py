@@ -257,8 +257,9 @@ def _from_proto(proto: onnx.ModelProto, files: DataFiles | None, cut: CutOutData
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     records = mask_records(metadata.pop(MASKS_KEY, None))
     graph = import_model(proto, locate_data(proto, files, cut or {}))
-    # Converters append nodes behind those that read what they make, and onnxruntime accepts that.
-    sort_nodes(graph)
+    # Converters append nodes behind those that read what they make, and onnxruntime accepts that. A BatchNormalization
+    # may write over what it reads.
+    sort_nodes(graph, leaves_cycles=True)
     if records:
         restore_masks(graph, records)
     return Model(graph, metadata, proto)

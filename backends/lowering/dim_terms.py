@@ -47,7 +47,8 @@ def product(sizes: Iterable[Dim]) -> Dim:
 def added(sizes: Iterable[Dim]) -> Dim:
     """The sizes added; the order of symbols does not matter, and what is taken off again is gone.
 
-    A number beside a multiple of a sum is part of that sum, if it is such a multiple too.
+    A number beside a multiple of a sum is part of that sum, if it is such a multiple too. Factors are taken for sizes,
+    so that the sum must not become negative.
     """
     number = 0
     counts: dict[Dim, int] = {}
@@ -67,7 +68,9 @@ def added(sizes: Iterable[Dim]) -> Dim:
     if len(symbols) == 1:
         of, count = factors(symbols[0])
         if len(of) == 1 and isinstance(of[0], tuple) and of[0][0] == "sum" and number % count == 0:
-            return product((count, added((of[0], number // count))))
+            whole = added((of[0], number // count))
+            if number // count >= 0 or is_count(whole):
+                return product((count, whole))
     return ("sum", number, *sorted(symbols, key=repr))
 
 

@@ -14,23 +14,29 @@ from sift_onnx.operators.labels import node_label
 __all__ = ["index_in_cycle", "sort_nodes", "topological_order"]
 
 
-def sort_nodes(graph: gs.Graph) -> None:
+def sort_nodes(graph: gs.Graph, leaves_cycles: bool = False) -> None:
     """Put producers before their consumers, in subgraphs too, and otherwise keep the order.
+
+    Args:
+        graph: whose list of nodes is replaced.
+        leaves_cycles: whether a graph with a cycle stays as it is, for others to name what is wrong.
 
     Raises:
         ModelReadError: nodes form a cycle; the message names one of them.
     """
     for subgraph in [graph, *graph.subgraphs(recursive=True)]:
-        _sort(subgraph)
+        _sort(subgraph, leaves_cycles)
 
 
-def _sort(graph: gs.Graph) -> None:
+def _sort(graph: gs.Graph, leaves_cycles: bool) -> None:
     made_by = {id(tensor): i for i, node in enumerate(graph.nodes) for tensor in node.outputs}
     needs = [{made_by[id(tensor)] for tensor in _read(node) if id(tensor) in made_by} for node in graph.nodes]
     if all(producer < i for i, needed in enumerate(needs) for producer in needed):
         return
     order = topological_order(needs)
     if len(order) < len(needs):
+        if leaves_cycles:
+            return
         node = graph.nodes[index_in_cycle(needs, order)]
         raise ModelReadError(f"node {node_label(node)} is part of a cycle: what it reads depends on it")
     graph.nodes = [graph.nodes[i] for i in order]

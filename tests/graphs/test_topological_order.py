@@ -61,15 +61,6 @@ def test_a_file_in_any_order_is_read(seed: int, tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, wanted)
 
 
-def test_a_file_with_a_cycle_is_refused(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Relu", ["b"], ["a"], name="first"), helper.make_node("Relu", ["a"], ["b"])]
-    graph = helper.make_graph(nodes, "g", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])])
-    path = tmp_path / "cycle.onnx"
-    path.write_bytes(helper.make_model(graph).SerializeToString())
-    with pytest.raises(ModelReadError, match=r"cycle\.onnx: node 'first' \(Relu\) is part of a cycle"):
-        sift_onnx.load(path)
-
-
 def test_what_is_sorted_stays_as_it_is() -> None:
     graph = gs.import_onnx(network())
     before = list(graph.nodes)

@@ -1,7 +1,7 @@
 """Sizes as expressions."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sift_onnx.backends.lowering.cut_sizes import counted_from_end, sliced
@@ -109,6 +109,7 @@ def test_expressions_of_windows_and_quotients_are_the_sizes_of_a_run(changes, he
         assert bound(expression, {"h": height}) == size
 
 
+@example([("%", 2), ("c", 2), ("<", 2)], 0, 0)
 @given(
     st.lists(st.tuples(st.sampled_from("%/+-<>wc"), st.integers(1, 9)), max_size=5),
     st.integers(0, 40),
