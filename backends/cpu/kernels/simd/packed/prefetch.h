@@ -10,8 +10,10 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-inline constexpr std::ptrdiff_t kValuesAhead = 2048;
-inline constexpr std::int64_t kMasksAhead = 64;
+// As far ahead as a core reads from memory at full rate while one line comes; farther, lines are gone before their turn
+// (docs/cpu-kernel-notes.md).
+inline constexpr std::ptrdiff_t kValuesAhead = 8192;
+inline constexpr std::int64_t kMasksAhead = 256;
 
 [[gnu::always_inline]] inline void prefetch_lines(const std::byte* at, std::int64_t lines) {
 #pragma GCC unroll 1
