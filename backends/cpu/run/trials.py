@@ -197,7 +197,8 @@ class Trials:
             return self._won_by_other_sizes(own), outputs
         try:
             theirs, own, other = self._in_turn(self._opened(), own, feeds, into)
-            self._measured.append((estimate.onnxruntime, other))
+            if estimate.onnxruntime > 0:
+                self._measured.append((estimate.onnxruntime, other))
             said = f"timed: {1e3 * own:.3g} ms in the kernels against {1e3 * other:.3g} ms in onnxruntime"
             if own > (1 - _LEAST_GAIN) * other:
                 return Verdict(ONNXRUNTIME, said), theirs
