@@ -231,6 +231,9 @@ class _ComposedOperators(NodeRewriter):
     def write_space_to_depth(self) -> bool:
         """SpaceToDepth: blocks become channels, the first pixels of all blocks first."""
         block, dims = int(self._attribute("blocksize", 1)), self._dims
+        if self._attribute("mode", b"DCR") != b"DCR":
+            # All pixels of the first channel come first.
+            return False
         if block < 1 or dims is None or len(dims) != 4 or any(isinstance(n, int) and n % block for n in dims[2:]):
             return False
         self._place_next()

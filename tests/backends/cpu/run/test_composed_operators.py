@@ -129,6 +129,15 @@ def test_blocks_become_channels(block: int, declared: list[Any]) -> None:
     assert_images_in_one_region(net, declared)
 
 
+def test_blocks_of_one_channel_after_the_other_are_left_to_onnxruntime() -> None:
+    """Since opset 28, the order of channels is an attribute."""
+    net = SparseNet(opset=28)
+    x = net.input("x", 2, 3, 8, 6)
+    net.output(net.op("SpaceToDepth", net.conv(x, 3, 5, 3), blocksize=2, mode="CRD"))
+    view = with_elementary_operators(GraphView(Model.load(net.model())))
+    assert [node.op_type for node in view.nodes] == ["Conv", "SpaceToDepth"]
+
+
 @pytest.mark.parametrize("equation", ["nhwpqc->nchpwq", "nhwpqc -> nhw", "...pqc->...cp", "hwpncq", "nhwpqc->cwn"])
 def test_einsum_of_one_operand(equation: str) -> None:
     """Patches become pixels, as diffusion transformers write it."""
