@@ -36,7 +36,7 @@ def tasks():
 
 
 def tasks_in_the_end(wanted):
-    """Their number, once it is ``wanted`` or two seconds are over: threads that others ended leave /proc a bit later."""
+    """Their number, once it is ``wanted``, or after two seconds: threads that have ended leave /proc a bit later."""
     end = time.monotonic() + 2
     while (found := tasks()) != wanted and time.monotonic() < end:
         time.sleep(0.01)
