@@ -14,8 +14,7 @@ import onnx
 from sift_onnx.backends.lowering.cut_sizes import OPEN_END
 from sift_onnx.backends.lowering.dims import added, is_at_least, subtracted
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.graph_writer import GraphWriter
-from sift_onnx.backends.lowering.node_rewriter import NodeRewriter
+from sift_onnx.backends.lowering.node_rewriter import FoundNodeRewriter
 
 __all__ = ["with_sliced_ranges"]
 
@@ -48,18 +47,7 @@ def with_sliced_ranges(graph: GraphView) -> GraphView:
     """``graph``, or one that computes the same values, in which such nodes are slices."""
     if graph.opset < _OPSET or not any(is_standard_op(node, "Range") for node in graph.nodes):
         return graph
-    found = {index: places for index, node in enumerate(graph.nodes) if (places := _places_of(graph, node))}
-    if not found:
-        return graph
-    writer = GraphWriter(graph)
-    rewriter = _Rewriter(graph, writer)
-    for index, node in enumerate(graph.nodes):
-        if index in found:
-            rewriter.at(index, node)
-            rewriter.write(found[index])
-        else:
-            writer.write(index, writer.copied(node))
-    return writer.written()
+    return _Rewriter.rewritten(graph, _places_of)
 
 
 def _places_of(graph: GraphView, node: onnx.NodeProto) -> _Places | None:
@@ -117,7 +105,7 @@ def _maker(graph: GraphView, name: str) -> onnx.NodeProto | None:
     return graph.nodes[index] if index is not None else None
 
 
-class _Rewriter(NodeRewriter):
+class _Rewriter(FoundNodeRewriter[_Places]):
     """Writes one Gather."""
 
     def write(self, places: _Places) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import onnx
@@ -11,7 +12,9 @@ import onnx
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.graph_writer import GraphWriter
 
-__all__ = ["NodeRewriter"]
+__all__ = ["FoundNodeRewriter", "NodeRewriter"]
+
+_Found = TypeVar("_Found")
 
 
 class NodeRewriter:
@@ -56,3 +59,27 @@ class NodeRewriter:
 
     def _constant(self, values: Any, what: str, dtype: type[np.generic] = np.int64) -> str:
         return self._writer.constant(np.array(values, dtype), f"{self._node.output[0]}: {what}")
+
+
+class FoundNodeRewriter(NodeRewriter, ABC, Generic[_Found]):
+    """Rewrites the nodes about which something was found in the whole graph before the first of them is written."""
+
+    @abstractmethod
+    def write(self, found: _Found) -> None:
+        """Write the node anew, by what was found about it."""
+
+    @classmethod
+    def rewritten(cls, graph: GraphView, find: Callable[[GraphView, onnx.NodeProto], _Found | None]) -> GraphView:
+        """``graph``, or a copy in which the nodes are rewritten for which ``find`` gives something true."""
+        found = {index: what for index, node in enumerate(graph.nodes) if (what := find(graph, node))}
+        if not found:
+            return graph
+        writer = GraphWriter(graph)
+        rewriter = cls(graph, writer)
+        for index, node in enumerate(graph.nodes):
+            if index in found:
+                rewriter.at(index, node)
+                rewriter.write(found[index])
+            else:
+                writer.write(index, writer.copied(node))
+        return writer.written()

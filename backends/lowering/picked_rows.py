@@ -9,8 +9,7 @@ from __future__ import annotations
 import onnx
 
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.graph_writer import GraphWriter
-from sift_onnx.backends.lowering.node_rewriter import NodeRewriter
+from sift_onnx.backends.lowering.node_rewriter import FoundNodeRewriter
 
 __all__ = ["with_picked_rows"]
 
@@ -22,18 +21,7 @@ def with_picked_rows(graph: GraphView) -> GraphView:
     """``graph``, or one that computes the same values, in which such nodes are GatherElements."""
     if graph.opset < _OPSET or not any(is_standard_op(node, "GatherND") for node in graph.nodes):
         return graph
-    found = {index: places for index, node in enumerate(graph.nodes) if (places := _places_of(graph, node))}
-    if not found:
-        return graph
-    writer = GraphWriter(graph)
-    rewriter = _Rewriter(graph, writer)
-    for index, node in enumerate(graph.nodes):
-        if index in found:
-            rewriter.at(index, node)
-            rewriter.write(found[index])
-        else:
-            writer.write(index, writer.copied(node))
-    return writer.written()
+    return _Rewriter.rewritten(graph, _places_of)
 
 
 def _places_of(graph: GraphView, node: onnx.NodeProto) -> str:
@@ -69,7 +57,7 @@ def _producer(graph: GraphView, name: str, op: str) -> onnx.NodeProto | None:
     return graph.nodes[index] if index is not None and is_standard_op(graph.nodes[index], op) else None
 
 
-class _Rewriter(NodeRewriter):
+class _Rewriter(FoundNodeRewriter[str]):
     """Writes one GatherND."""
 
     def write(self, places: str) -> None:
