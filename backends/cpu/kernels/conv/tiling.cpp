@@ -122,11 +122,13 @@ TileCycles estimate_tile(const TilingProblem& problem, const TileShape& tile, co
   const double per_nnz = problem.form != WeightForm::dense ? costs.operand * blocks + costs.weight
                          : blocks <= 7                     ? 0.50 * blocks + costs.dense
                                                            : 0.82 * blocks;
-  const double rotations = tile.rotates() ? costs.rotation * nnz * blocks : 0.0;
+  // A multiply-add waits for the last one to the same sum. Other lists of few blocks have several sums for each output.
+  constexpr double kLatency = 4.0;
+  const double per_rotated = std::max(per_nnz + costs.rotation * blocks, kLatency);
   const double lists = form == WeightForm::sell         ? costs.equal_list
                        : form == WeightForm::csr_by_tap ? costs.list * static_cast<double>(problem.geometry.kernel_w)
                                                         : costs.list;
-  const double per_row = nnz * per_nnz + rotations + costs.sum * blocks + lists;
+  const double per_row = nnz * (tile.rotates() ? per_rotated : per_nnz) + costs.sum * blocks + lists;
   const auto rows = static_cast<double>(problem.rows);
   const double of_group = rows_of_group(problem);
   const double multiplying = form == WeightForm::code
@@ -341,15 +343,18 @@ bool TilingProblem::code_is_far() const {
 }
 
 bool TilingProblem::suits_code() const {
-  constexpr double kLeastShared = 2.0;
-  constexpr double kLeastRow = 8.0;
+  // Non-zeros that share the load of an operand. Lists of few rows stay in the first-level cache, where code would not.
+  constexpr std::int64_t kFewRows = 32;
+  const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
+  const double least_shared = rows <= kFewRows && taps > 1 ? 4.0 : 2.0;
+  constexpr double kLeastRow = 10.0;
   constexpr std::int64_t kLeastBlocks = 4;
   constexpr std::int64_t kLeastBlocksFromMemory = 8;
-  const double per_row = density * static_cast<double>(channels * geometry.kernel_h * geometry.kernel_w);
-  const double shared = density * static_cast<double>(std::min(rows, kCodeRows));
+  const double per_row = density * static_cast<double>(channels * taps);
+  const double shared = density * rows_of_group(*this);
   const std::int64_t pixels = output_h * output_w;
   const std::int64_t blocks = units * (layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
-  return shared >= kLeastShared && per_row >= kLeastRow &&
+  return shared >= least_shared && per_row >= kLeastRow &&
          blocks >= (code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
 }
 

@@ -55,7 +55,7 @@ void pack_sell(std::span<const WeightRow> rows, std::int64_t band_rows, int rows
   for (std::size_t place = 0; place < rows.size(); place += chunk) {
     slice.starts.push_back(slice.starts.back() + static_cast<std::uint32_t>(row_at(place).columns.size() * chunk));
   }
-  slice.offsets.assign(slice.starts.back(), behind);
+  slice.offsets.assign(slice.starts.back() + kOffsetSlack, behind);
   slice.values.assign(slice.starts.back(), 0.0F);
   for (std::size_t place = 0; place < rows.size(); ++place) {
     const WeightRow& row = row_at(place);
@@ -225,15 +225,16 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       continue;
     }
     slice.values.reserve(nnz);
-    slice.offsets.reserve(nnz);
+    slice.offsets.reserve(nnz + kOffsetSlack);
     if (form == WeightForm::csr_pairs) {
       pack_csr_pairs(in_slice, first, slice_offsets, slice);
-      slice.offsets.shrink_to_fit();
     } else if (form == WeightForm::csr_by_tap) {
       pack_csr_by_tap(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
     } else {
       pack_csr(in_slice, first, slice_offsets, slice);
     }
+    slice.offsets.resize(slice.offsets.size() + kOffsetSlack);
+    slice.offsets.shrink_to_fit();
   }
   return slices;
 }

@@ -72,6 +72,9 @@ struct QuadOutput {
   FloatOutput floats = {};     // then nothing is added to bytes, and their bounds are 0 and 255
 };
 
+// Offsets behind the last one of lists that kernels may read.
+inline constexpr std::size_t kOffsetSlack = 8;
+
 // Rows [row_begin, row_end) of one slice of the weights times a panel: acc[row - row_begin] += or = bias + ...
 // An accumulator row is `blocks` blocks of 16 floats. csr_pairs and dense need both ends to be multiples of 4.
 // In sell, row_begin and row_end are positions in `order`, multiples of the rows per call, and acc and bias begin at

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "simd/kernel_table.h"
+#include "simd/rows/offsets.h"
 #include "simd/rows/tile.h"
 #include "simd/vec.h"
 
@@ -18,8 +19,9 @@ void rows_csr(const RowsArgs& args) {
     const std::uint16_t* const end = args.offsets + args.starts[row + 1];
     Sums sums;
     sums.start(args.bias, row, acc);
-#pragma GCC unroll 1
-    for (; offset != end; ++offset, ++value) sums.multiply_add(*value, panel + *offset, pitch);
+    for_each_weight<1>(panel, offset, value, end, [&](int, const float* weight, const std::byte* operands) {
+      sums.multiply_add(*weight, operands, pitch);
+    });
     sums.finish(args, row - args.row_begin);
   }
 }
@@ -39,13 +41,9 @@ void rows_csr_apart(const RowsArgs& args) {
     sums[0].start(args.bias, row, acc);
 #pragma GCC unroll 8
     for (int i = 1; i < Together; ++i) sums[i].clear();
-#pragma GCC unroll 1
-    for (; end - offset >= Together; offset += Together, value += Together) {
-#pragma GCC unroll 8
-      for (int i = 0; i < Together; ++i) sums[i].multiply_add(value[i], panel + offset[i], pitch);
-    }
-#pragma GCC unroll 1
-    for (; offset != end; ++offset, ++value) sums[0].multiply_add(*value, panel + *offset, pitch);
+    for_each_weight<1>(panel, offset, value, end, [&](int i, const float* weight, const std::byte* operands) {
+      sums[i % Together].multiply_add(*weight, operands, pitch);
+    });
 #pragma GCC unroll 8
     for (int i = 1; i < Together; ++i) {
 #pragma GCC unroll 8
@@ -73,28 +71,23 @@ void rows_csr_pairs(const RowsArgs& args) {
     first.start(args.bias, row, acc);
     second.start(args.bias, row + 1, second_acc);
     const std::uint16_t* end = args.offsets + starts[1];
-#pragma GCC unroll 1
-    for (; offset != end; ++offset, value += 2) {
-      const Vec first_weight = splat(value[0]);
-      const Vec second_weight = splat(value[1]);
-      for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) {
+    for_each_weight<2>(panel, offset, value, end, [&](int, const float* weights, const std::byte* operands) {
+      const Vec first_weight = splat(weights[0]);
+      const Vec second_weight = splat(weights[1]);
+      for_each_vec<Rows, Cols>(operands, pitch, [&](int v, Vec x) {
         first.vec[v] += first_weight * x;
         second.vec[v] += second_weight * x;
       });
-    }
+    });
     end = args.offsets + starts[2];
-#pragma GCC unroll 1
-    for (; offset != end; ++offset, ++value) {
-      const Vec weight = splat(*value);
-      for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) { first.vec[v] += weight * x; });
-    }
+    for_each_weight<1>(panel, offset, value, end, [&](int, const float* weight, const std::byte* operands) {
+      first.multiply_add(*weight, operands, pitch);
+    });
     first.finish(args, row - args.row_begin);
     end = args.offsets + starts[3];
-#pragma GCC unroll 1
-    for (; offset != end; ++offset, ++value) {
-      const Vec weight = splat(*value);
-      for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) { second.vec[v] += weight * x; });
-    }
+    for_each_weight<1>(panel, offset, value, end, [&](int, const float* weight, const std::byte* operands) {
+      second.multiply_add(*weight, operands, pitch);
+    });
     second.finish(args, row + 1 - args.row_begin);
   }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "simd/kernel_table.h"
+#include "simd/rows/offsets.h"
 #include "simd/rows/tile.h"
 #include "simd/vec.h"
 
@@ -24,22 +25,19 @@ void rows_rotated(const RowsArgs& args) {
     sums.start(args.bias, row, acc);
     // The first tap is not rotated.
     const std::uint16_t* end = args.offsets + *++ends;
-#pragma GCC unroll 1
-    for (; offset != end; ++offset, ++value) {
-      const Vec weight = splat(*value);
-      for_each_vec<1, Cols>(panel + *offset, 0, [&](int v, Vec x) { sums.vec[v] += weight * x; });
-    }
+    for_each_weight<1>(panel, offset, value, end, [&](int, const float* weight, const std::byte* operands) {
+      sums.multiply_add(*weight, operands, 0);
+    });
 #pragma GCC unroll 1
     for (std::uint32_t list = 1; list < args.lists_per_row; ++list) {
       const __m512i lanes = _mm512_loadu_si512(args.rotated_lanes + list * kBlock);
       end = args.offsets + *++ends;
-#pragma GCC unroll 1
-      for (; offset != end; ++offset, ++value) {
-        const Vec weight = splat(*value);
-        for_each_vec<1, Cols>(panel + *offset, 0, [&](int v, Vec x) {
+      for_each_weight<1>(panel, offset, value, end, [&](int, const float* tap, const std::byte* operands) {
+        const Vec weight = splat(*tap);
+        for_each_vec<1, Cols>(operands, 0, [&](int v, Vec x) {
           sums.vec[v] += weight * reinterpret_cast<Vec>(_mm512_permutexvar_ps(lanes, reinterpret_cast<__m512>(x)));
         });
-      }
+      });
     }
     sums.store_to(acc);
   }

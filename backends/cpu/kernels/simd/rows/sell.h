@@ -2,6 +2,7 @@
 #pragma once
 
 #include "simd/kernel_table.h"
+#include "simd/rows/offsets.h"
 #include "simd/rows/tile.h"
 #include "simd/vec.h"
 
@@ -10,9 +11,10 @@ namespace sift::cpu::SIFT_ISA {
 // sums[r] += the r-th weight times its operands.
 template <int Row, int RowsPerCall, int Scale, typename Sums>
 [[gnu::always_inline]] inline void multiply_sell(const SomeWeights<Sums, RowsPerCall>& weights, const std::byte* panel,
-                                                 const std::uint16_t* offsets, std::ptrdiff_t pitch, Sums* sums) {
+                                                 const OffsetsAhead<RowsPerCall>& offsets, std::ptrdiff_t pitch,
+                                                 Sums* sums) {
   if constexpr (Row < RowsPerCall) {
-    sums[Row].multiply_add(weights.template splat<Row>(), panel + std::ptrdiff_t{offsets[Row]} * Scale, pitch);
+    sums[Row].multiply_add(weights.template splat<Row>(), panel + offsets[Row] * Scale, pitch);
     multiply_sell<Row + 1, RowsPerCall, Scale>(weights, panel, offsets, pitch, sums);
   }
 }
@@ -53,10 +55,12 @@ template <typename Sums, int RowsPerCall, int Scale>
     }
     const std::uint16_t* const end = args.offsets + *++ends;
     prefetch_lists(value, offset, end - offset);
+    OffsetsAhead<RowsPerCall> ahead(offset);
 #pragma GCC unroll 1
     for (; offset != end; offset += RowsPerCall, value += RowsPerCall) {
+      ahead.step(offset + RowsPerCall);
       const SomeWeights<Sums, RowsPerCall> weights(value);
-      multiply_sell<0, RowsPerCall, Scale>(weights, panel, offset, pitch, sums);
+      multiply_sell<0, RowsPerCall, Scale>(weights, panel, ahead, pitch, sums);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < RowsPerCall; ++r) {
