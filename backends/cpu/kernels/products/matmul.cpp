@@ -18,6 +18,9 @@ constexpr std::int64_t kAlone = 1 << 14;
 // Rows of x for which lists of weights in windows take longer to make than they save.
 constexpr std::int64_t kMostInWindows = 256;
 
+// Parts of rows of x by which some rows of weights are multiplied before the next, while these are in a cache.
+constexpr std::int64_t kMostParts = 4;
+
 // Buffers of the calling thread. They are read by the others while they work for it.
 struct Scratch {
   AlignedBuffer x;
@@ -83,14 +86,9 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Ot
   const Shape out_shape = output_shape(shape);
   const std::int64_t m = shape.n;
   if (m == 0) return;
-  if (m <= (weights_->is_windowed() ? kMostInWindows : kLanes)) {
-    for (std::int64_t first = 0; first < m; first += kLanes) {
-      const std::int64_t part = std::min(m - first, kLanes);
-      const std::int64_t at = first * weights_->rows();
-      const SharedRun own{this, second == nullptr ? nullptr : second + at, out + at};
-      run_few(pool, operands_of(part, in + first * weights_->columns(), makes_lists(part, {&own, 1})), {&own, 1});
-    }
-    return;
+  if (m <= most_few()) {
+    const SharedRun own{this, second, out};
+    return run_few(pool, m, in, {&own, 1});
   }
   const std::int64_t blocks = ceil_div(m, kLanes);
   if (options_.layout == Layout::nchw_n16) return run_many(pool, blocks, in, second, out);
@@ -119,8 +117,17 @@ bool Matmul::shares_input(const Op& other) const {
 }
 
 void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, std::span<const SharedRun> runs) const {
-  if (shape.n == 0 || shape.n > kLanes) return Op::run_shared(pool, shape, in, runs);
-  run_few(pool, operands_of(shape.n, in, makes_lists(shape.n, runs)), runs);
+  const bool few = std::ranges::all_of(
+      runs, [&](const SharedRun& run) { return shape.n <= static_cast<const Matmul*>(run.op)->most_few(); });
+  if (shape.n == 0 || !few) return Op::run_shared(pool, shape, in, runs);
+  run_few(pool, shape.n, in, runs);
+}
+
+// Rows of x that are multiplied by what is packed.
+std::int64_t Matmul::most_few() const {
+  if (weights_->is_windowed()) return kMostInWindows;
+  if (weights_->is_list()) return kLanes;
+  return packed_kernels_.most_rows(weights_->type(), weights_->is_grouped(), weights_->density());
 }
 
 // Whether lists of these weights, all of the same columns, are faster than what they are packed as.
@@ -139,35 +146,35 @@ bool Matmul::makes_lists(std::int64_t m, std::span<const SharedRun> runs) {
   return static_cast<double>(nnz) < below * static_cast<double>(rows * weights.columns());
 }
 
-Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists) const {
+// Of what `m` rows of x become.
+std::int64_t Matmul::part_floats(std::int64_t m) const {
+  return (m == 1 ? 1 : interleaved_rows(static_cast<int>(m))) * weights_->words() * kWordColumns;
+}
+
+Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists, float* x, float* scales) const {
   const std::int64_t columns = weights_->columns();
   const bool in_lanes = options_.layout == Layout::nchw_n16;
-  Scratch& scratch = thread_scratch();
   Few few{};
   few.m = m;
   if (weights_->is_list()) {
     few.width = in_lanes ? kLanes : m == 1 ? 1 : m <= 4 ? 4 : m <= 8 ? 8 : 16;
     few.x = in;
     if (!in_lanes && few.width > 1) {
-      float* const interleaved = scratch.x.floats(static_cast<std::size_t>(columns * few.width));
       for (std::int64_t column = 0; column < columns; ++column) {
         for (std::int64_t row = 0; row < few.width; ++row) {
-          interleaved[column * few.width + row] = row < m ? in[row * columns + column] : 0.0F;
+          x[column * few.width + row] = row < m ? in[row * columns + column] : 0.0F;
         }
       }
-      few.x = interleaved;
+      few.x = x;
     }
     return few;
   }
   const float* from = in;
   if (in_lanes) {
-    float* const rows_of_x = scratch.second.floats(static_cast<std::size_t>(m * columns));
+    float* const rows_of_x = thread_scratch().second.floats(static_cast<std::size_t>(m * columns));
     kernels_.deinterleave(in, columns, columns, static_cast<int>(m), rows_of_x, false);
     from = rows_of_x;
   }
-  const std::int64_t x_rows = m == 1 ? 1 : interleaved_rows(static_cast<int>(m));
-  float* const x = scratch.x.floats(static_cast<std::size_t>(x_rows * weights_->words() * kWordColumns));
-  float* const scales = scratch.scales.floats(kLanes);
   few.x = x;
   few.args.form = packed_kernels_.operands({.type = weights_->type(),
                                             .group_columns = weights_->group_columns(),
@@ -185,7 +192,7 @@ Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists) con
   return few;
 }
 
-void Matmul::run_few(ThreadPool& pool, const Few& few, std::span<const SharedRun> runs) {
+void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, std::span<const SharedRun> runs) const {
   const auto matmul_of = [](const SharedRun& run) -> const Matmul& { return *static_cast<const Matmul*>(run.op); };
   // Each product's part of the sums, and of the loop.
   std::array<std::int64_t, kMostSharedRuns + 1> first_sum{};
@@ -193,25 +200,49 @@ void Matmul::run_few(ThreadPool& pool, const Few& few, std::span<const SharedRun
   std::int64_t weights = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const PackedRows& own = *matmul_of(runs[i]).weights_;
-    first_sum[i + 1] = first_sum[i] + own.rows() * few.width;
+    first_sum[i + 1] = first_sum[i] + own.rows() * kLanes;
     first_chunk[i + 1] = first_chunk[i] + static_cast<std::int64_t>(own.chunks().size()) - 1;
     weights += own.nnz();
   }
-  float* const sums = thread_scratch().y.floats(static_cast<std::size_t>(first_sum[runs.size()]));
-  if (weights * few.m < kAlone) {
-    for (std::size_t i = 0; i < runs.size(); ++i) {
+  Scratch& scratch = thread_scratch();
+  const std::int64_t floats = part_floats(std::min(m, kLanes));
+  float* const x = scratch.x.floats(static_cast<std::size_t>(std::min(ceil_div(m, kLanes), kMostParts) * floats));
+  float* const scales = scratch.scales.floats(kMostParts * kLanes);
+  float* const sums = scratch.y.floats(static_cast<std::size_t>(first_sum[runs.size()]));
+  std::array<Few, kMostParts> parts;
+  for (std::int64_t first = 0; first < m; first += kMostParts * kLanes) {
+    const std::int64_t count = std::min(ceil_div(m - first, kLanes), kMostParts);
+    const auto prepare = [&](std::int64_t part) {
+      const std::int64_t row = first + part * kLanes;
+      const std::int64_t rows = std::min(m - row, kLanes);
+      parts[static_cast<std::size_t>(part)] = operands_of(rows, in + row * weights_->columns(), makes_lists(rows, runs),
+                                                          x + part * floats, scales + part * kLanes);
+    };
+    const auto multiply = [&](std::size_t i, std::int64_t begin, std::int64_t end) {
       const Matmul& own = matmul_of(runs[i]);
-      own.multiply_few(few, runs[i], sums + first_sum[i], 0, own.weights_->rows());
+      for (std::int64_t part = 0; part < count; ++part) {
+        const std::int64_t at = (first + part * kLanes) * own.weights_->rows();
+        const SharedRun run{runs[i].op, runs[i].second == nullptr ? nullptr : runs[i].second + at, runs[i].out + at};
+        own.multiply_few(parts[static_cast<std::size_t>(part)], run, sums + first_sum[i], begin, end);
+      }
+    };
+    if (weights * std::min(m - first, count * kLanes) < kAlone) {
+      for (std::int64_t part = 0; part < count; ++part) prepare(part);
+      for (std::size_t i = 0; i < runs.size(); ++i) multiply(i, 0, matmul_of(runs[i]).weights_->rows());
+      continue;
     }
-    return;
+    if (count == 1) {
+      prepare(0);
+    } else {
+      pool.parallel_for(count, prepare);
+    }
+    pool.parallel_for(first_chunk[runs.size()], [&](std::int64_t chunk) {
+      std::size_t i = 0;
+      while (chunk >= first_chunk[i + 1]) ++i;
+      const std::int64_t* const bounds = matmul_of(runs[i]).weights_->chunks().data() + (chunk - first_chunk[i]);
+      multiply(i, bounds[0], bounds[1]);
+    });
   }
-  pool.parallel_for(first_chunk[runs.size()], [&](std::int64_t chunk) {
-    std::size_t i = 0;
-    while (chunk >= first_chunk[i + 1]) ++i;
-    const Matmul& own = matmul_of(runs[i]);
-    const std::int64_t* const bounds = own.weights_->chunks().data() + (chunk - first_chunk[i]);
-    own.multiply_few(few, runs[i], sums + first_sum[i], bounds[0], bounds[1]);
-  });
 }
 
 void Matmul::multiply_lists(const Few& few, float* sums, std::int64_t begin, std::int64_t end) const {

@@ -1,8 +1,8 @@
 // activation(x weights^T + bias + second): x [m][columns], y [m][rows], row-major or with 16 rows of x in the lanes.
 //
-// Up to 16 rows of x are multiplied by the weights as they are packed, which come from memory once. For more, some rows
-// of the weights at a time become lists in the second-level cache, by which all rows of x are multiplied: weights have
-// one form in memory whatever comes.
+// Few rows of x are multiplied by the weights as they are packed, 16 at a time. For more, some rows of the weights at a
+// time become lists in the second-level cache, or dense rows, by which all rows of x are multiplied: weights have one
+// form in memory whatever comes.
 #pragma once
 
 #include <cstdint>
@@ -43,21 +43,21 @@ class Matmul final : public Op {
   std::shared_ptr<const SparseWeights> source() const;
 
  private:
-  // Products of few rows of x, all of them with the same.
+  // Products of few rows of x, all of them with the same; a part are up to 16 of them.
   struct Few;
+  std::int64_t most_few() const;
   static bool makes_lists(std::int64_t m, std::span<const SharedRun> runs);
-  Few operands_of(std::int64_t m, const float* in, bool lists) const;
-  static void run_few(ThreadPool& pool, const Few& few, std::span<const SharedRun> runs);
+  std::int64_t part_floats(std::int64_t m) const;
+  Few operands_of(std::int64_t m, const float* in, bool lists, float* x, float* scales) const;
+  void run_few(ThreadPool& pool, std::int64_t m, const float* in, std::span<const SharedRun> runs) const;
   void multiply_few(const Few& few, const SharedRun& own, float* sums, std::int64_t begin, std::int64_t end) const;
   void multiply_lists(const Few& few, float* sums, std::int64_t begin, std::int64_t end) const;
 
   // In NCHWn16, of `blocks` blocks of 16 rows of x.
   void run_many(ThreadPool& pool, std::int64_t blocks, const float* in, const float* second, float* out) const;
   struct Tiles;
-  struct ListedRows;
-  Tiles tiles_for(std::int64_t blocks) const;
-  void list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t slice, ListedRows& listed) const;
-  static void make_dense(std::int64_t columns, std::uint32_t column_bytes, ListedRows& listed);
+  bool is_finite(ThreadPool& pool, std::int64_t blocks, const float* x) const;
+  Tiles tiles_for(std::int64_t blocks, bool is_dense) const;
   void run_rows(const Tiles& tiles, std::int64_t first_row, const float* panels, const float* second, float* out) const;
 
   std::shared_ptr<const PackedRows> weights_;

@@ -10,6 +10,7 @@
 #include "simd/kernel_table.h"
 #include "simd/masked_window.h"
 #include "simd/normalize.h"
+#include "simd/packed/fill_in.h"
 #include "simd/packed/list.h"
 #include "simd/packed/multiply.h"
 #include "simd/peak.h"
@@ -91,7 +92,9 @@ const KernelTable* kernels() {
       .packed_rows = {.operands = &natural_operands,
                       .multiply = &multiply_packed,
                       .list = &list_packed,
+                      .fill_in = &fill_in_rows,
                       .list_below = &list_below,
+                      .most_rows = &most_rows,
                       .window_bytes = &window_bytes},
       .copy_rows = &copy_rows,
       .split_rows = &split_rows,

@@ -268,4 +268,16 @@ void PackedRows::describe(std::int64_t row, ListArgs& args) const {
   if (is_windowed()) args.windows = windows_->args();
 }
 
+void PackedRows::describe(std::int64_t row, FillInArgs& args) const {
+  args.type = type_;
+  args.masks = masks_.empty() ? nullptr : masks_.data() + row * words_;
+  args.columns = columns_;
+  args.words = words_;
+  args.values = values_.data();
+  args.starts = starts_.data() + row;
+  args.groups = groups_;
+  args.scales = scales_.factors.empty() ? nullptr : scales_.factors.data() + row * groups_;
+  args.group_columns = scales_.group_columns;
+}
+
 }  // namespace sift::cpu

@@ -37,10 +37,10 @@ def rounded(weights: Floats, values: str) -> Floats:
 @pytest.mark.parametrize(("isa", "extension"), VARIANTS)
 @settings(max_examples=24, deadline=None)
 @given(
-    m=st.integers(1, 17) | st.sampled_from((40, 300)),
+    m=st.integers(1, 17) | st.sampled_from((24, 40, 70, 100, 300)),
     rows=st.integers(1, 70),
     columns=st.sampled_from((1, 15, 16, 63, 64, 65, 128, 300, 1100)),
-    density=st.sampled_from((0.0, 0.001, 0.1, 0.3, 0.5, 1.0)),
+    density=st.sampled_from((0.0, 0.001, 0.1, 0.3, 0.5, 0.7, 1.0)),
     values=st.sampled_from(("float32", "bfloat16", "float16", "int8")),
     group=st.sampled_from((0, 16, 32, 48, 64, 80, 128)),
     layout=st.sampled_from(("planes", "images16")),
@@ -195,6 +195,30 @@ def test_pruned_weights_do_not_meet_infinite_activations(
     with np.errstate(invalid="ignore"):
         expected = np.where(weights == 0, 0, weights * x[:, None, :]).sum(axis=2, dtype=np.float64)
     np.testing.assert_allclose(y, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
+@pytest.mark.parametrize("values", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("m", [40, 100, 600])
+def test_nor_do_they_among_many_rows(
+    pool: _kernels.ThreadPool, isa: str, extension: str, values: str, m: int
+) -> None:
+    """Where few of the weights are zero, kernels of dense rows are faster; they would multiply these as well."""
+    rng = np.random.default_rng(0)
+    weights = sparse_integers(rng, (9, 192), 0.8)
+    weights[0, :64] = 0
+    weights[1, 5] = 3
+    x = random_array(rng, (m, 192))
+    expected = x.astype(np.float64) @ weights.T
+    scales = np.ones(9, np.float32) if values == "int8" else None
+    op = _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extension=extension)
+    assert_close(product(pool, op, x), expected, 192)
+    x[33, 5], x[m - 1, 7] = np.inf, np.nan
+    y = product(pool, op, x)
+    assert np.isfinite(y[:, 0]).all()
+    assert y[33, 1] == np.inf
+    rest = np.delete(np.arange(m), [33, m - 1])
+    assert_close(y[rest], expected[rest], 192)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e30])

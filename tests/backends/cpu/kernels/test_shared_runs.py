@@ -48,7 +48,7 @@ def outputs(pool: _kernels.ThreadPool, steps: list[tuple], scratch: int, x: Floa
 
 
 @pytest.mark.parametrize(("values", "density"), [("float32", 0.3), ("float32", 0.05), ("int8", 0.3), ("int8", 0.05)])
-@pytest.mark.parametrize("m", [1, 8, 20])
+@pytest.mark.parametrize("m", [1, 8, 20, 45, 300])
 def test_products_of_one_input_are_those_of_each(
     pool: _kernels.ThreadPool, m: int, values: str, density: float
 ) -> None:

@@ -12,12 +12,11 @@ inline void list_packed(const ListArgs& args) {
   if (args.windows.starts != nullptr) return list_windows(args);
   const std::size_t size = bytes_of(args.type);
   const auto unit = static_cast<std::uint16_t>(args.column_bytes);
-  std::int64_t at = 0;
-  args.list_starts[0] = 0;
+  std::int64_t at = args.list_starts[0];
   for (std::int64_t row = 0; row < args.rows; ++row) {
     const std::uint64_t* const masks = args.masks == nullptr ? nullptr : args.masks + row * args.words;
     const float* const scales = args.scales == nullptr ? nullptr : args.scales + row * args.groups;
-    PlaceWriter<0> writer(unit, args.offsets + at);
+    PlaceWriter<0, true> writer(unit, args.offsets + at);
     for (std::int64_t column = args.first_column; column < args.end_column; column += kWordColumns) {
       writer.add(active_bits(masks, args.words, column, args.end_column));
     }

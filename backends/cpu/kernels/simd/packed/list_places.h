@@ -48,7 +48,7 @@ typedef std::uint16_t EightPlaces __attribute__((vector_size(16), aligned(2), ma
 
 // Writes the places of active columns, `unit` for each column from the first one on, word by word. kListSlack more may
 // be written. A Unit that is not zero is the unit.
-template <std::uint16_t Unit>
+template <std::uint16_t Unit, bool Always = false>
 class PlaceWriter {
  public:
   [[gnu::always_inline]] PlaceWriter(std::uint16_t unit, std::uint16_t* places) : places_(places), to_(places) {
@@ -71,7 +71,8 @@ class PlaceWriter {
     const __m512i active = compressed_bytes(bits, columns_);
     const int count = __builtin_popcountll(bits);
     _mm512_storeu_si512(to_, placed(_mm512_castsi512_si256(active)));
-    if (count > 32) [[unlikely]]
+    // Of half of the columns no branch is predicted.
+    if (Always || count > 32) [[unlikely]]
       _mm512_storeu_si512(to_ + 32, placed(_mm512_extracti64x4_epi64(active, 1)));
     to_ += count;
     base_ = _mm512_add_epi16(base_, step_);

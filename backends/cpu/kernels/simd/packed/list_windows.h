@@ -51,8 +51,7 @@ template <typename Step>
 }
 
 inline void list_windows(const ListArgs& args) {
-  std::uint32_t at = 0;
-  args.list_starts[0] = 0;
+  std::uint32_t at = args.list_starts[0];
   for (std::int64_t row = 0; row < args.rows;) {
     const ListedLanes lanes = listed_lanes(args, row);
     std::uint32_t counts[kWindowRows]{};

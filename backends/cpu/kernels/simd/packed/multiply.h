@@ -176,6 +176,8 @@ inline double list_below(ValueType, bool, int x_rows) {
   return x_rows > 4 && kRegisters == 16 ? 0.15 : 0;
 }
 
+inline std::int64_t most_rows(ValueType, bool, double) { return 2 * kMostRows; }
+
 #else
 
 inline void multiply_packed(const PackedRowsArgs& args) {
@@ -185,6 +187,8 @@ inline void multiply_packed(const PackedRowsArgs& args) {
 
 // At any density: otherwise each row of x goes through the bits of the weights again.
 inline double list_below(ValueType, bool, int x_rows) { return x_rows == 1 ? 0 : 2; }
+
+inline std::int64_t most_rows(ValueType, bool, double) { return kMostRows; }
 
 inline double window_bytes(ValueType) { return 0; }
 

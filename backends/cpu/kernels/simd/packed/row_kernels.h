@@ -23,7 +23,7 @@ inline constexpr std::size_t kListSlack = 64;
 // Scales of groups of columns: a group has a multiple of these.
 inline constexpr std::int64_t kGroupMultiple = 16;
 
-// Rows of x that there are at most.
+// Rows of x that a call has at most.
 inline constexpr int kMostRows = 16;
 // Rows of x that some kernels multiply together. Of each such group, a word of all rows lies before the next word.
 inline constexpr int kRowsOfGroup = 8;
@@ -99,9 +99,25 @@ struct ListArgs {
   std::int64_t end_column;     // a multiple of 16, or where rows end
   std::uint32_t column_bytes;  // of a column's operands
   std::size_t* taken;          // [rows], weights of columns before; those that are listed are added
-  std::uint32_t* list_starts;  // [rows + 1]
+  std::uint32_t* list_starts;  // [rows + 1], of which the first is given
   std::uint16_t* offsets;      // kListSlack more may be written
   float* out;                  // likewise
+};
+
+// Rows of weights in fours with their zeros, as kernels of dense rows read them; not of weights in windows. Arrays of
+// rows begin at the first of them.
+struct FillInArgs {
+  ValueType type;
+  const std::uint64_t* masks;  // as in ListArgs, and so are those that follow
+  std::int64_t columns;
+  std::int64_t words;
+  const std::byte* values;
+  const std::size_t* starts;
+  const float* scales;
+  std::int64_t group_columns;
+  std::int64_t groups;
+  std::int64_t rows;
+  float* out;  // [rows / 4, rounded up][words * 64][4], aligned to 64 bytes; anything behind a row's last column
 };
 
 // Instructions beyond avx512; each has those before it.
@@ -111,8 +127,12 @@ struct PackedRowKernels {
   OperandForm (*operands)(const OperandArgs&);
   void (*multiply)(const PackedRowsArgs&);
   void (*list)(const ListArgs&);
+  void (*fill_in)(const FillInArgs&);
   // Several rows of x are multiplied faster by lists of weights if the weights have a density below this.
   double (*list_below)(ValueType type, bool grouped, int x_rows);
+  // Rows of x up to which weights of this density are multiplied as they are packed, kMostRows at a time, faster than
+  // by what is made of them for all rows.
+  std::int64_t (*most_rows)(ValueType type, bool grouped, double density);
   // Up to how many times the bytes of bits and values sparse weights with at most a scale per row are multiplied faster
   // in windows of columns; 0: never.
   double (*window_bytes)(ValueType type);

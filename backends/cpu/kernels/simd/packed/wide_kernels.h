@@ -1,6 +1,7 @@
 // The table of kernels of packed weights of an extension of avx512: a source file defines SIFT_ISA and includes this.
 #pragma once
 
+#include "simd/packed/fill_in.h"
 #include "simd/packed/list.h"
 #include "simd/packed/wide.h"
 
@@ -8,8 +9,13 @@ namespace sift::cpu::SIFT_ISA {
 
 const PackedRowKernels* packed_row_kernels();
 const PackedRowKernels* packed_row_kernels() {
-  static constexpr PackedRowKernels kTable{&wide_operands, &multiply_wide, &list_packed, &wide_list_below,
-                                           &wide_window_bytes};
+  static constexpr PackedRowKernels kTable{.operands = &wide_operands,
+                                           .multiply = &multiply_wide,
+                                           .list = &list_packed,
+                                           .fill_in = &fill_in_rows,
+                                           .list_below = &wide_list_below,
+                                           .most_rows = &wide_most_rows,
+                                           .window_bytes = &wide_window_bytes};
   return &kTable;
 }
 
