@@ -200,9 +200,7 @@ def test_pruned_weights_do_not_meet_infinite_activations(
 @pytest.mark.parametrize(("isa", "extension"), VARIANTS)
 @pytest.mark.parametrize("values", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("m", [40, 100, 600])
-def test_nor_do_they_among_many_rows(
-    pool: _kernels.ThreadPool, isa: str, extension: str, values: str, m: int
-) -> None:
+def test_nor_do_they_among_many_rows(pool: _kernels.ThreadPool, isa: str, extension: str, values: str, m: int) -> None:
     """Where few of the weights are zero, kernels of dense rows are faster; they would multiply these as well."""
     rng = np.random.default_rng(0)
     weights = sparse_integers(rng, (9, 192), 0.8)
