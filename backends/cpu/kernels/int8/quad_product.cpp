@@ -24,6 +24,8 @@ namespace {
 constexpr std::int64_t kMostBlocks = 16;
 constexpr std::int64_t kMostSmallBlocks = 48;
 constexpr std::int64_t kTileBytes = 128 << 10;
+// Columns of lists side by side have 16 bits.
+constexpr std::int64_t kMostSellColumns = 1 << 16;
 
 struct Scratch {
   AlignedBuffer taps;
@@ -150,6 +152,45 @@ void QuadProduct::pack_lists(const QuadWeights& weights) {
     }
     starts_.push_back(static_cast<std::uint32_t>(quads_.size()));
   }
+  if (kernels_.sell_rows != nullptr && operand_quads_ <= kMostSellColumns) lay_side_by_side();
+}
+
+// Lists of each group of rows in SELL-C-sigma.
+void QuadProduct::lay_side_by_side() {
+  const std::int64_t padded = ceil_div(rows_, kSellRows) * kSellRows;
+  const auto count_of = [&](std::int64_t row) {
+    return row < rows_ ? starts_[static_cast<std::size_t>(row) + 1] - starts_[static_cast<std::size_t>(row)] : 0;
+  };
+  std::vector<std::uint32_t> starts{0};
+  Pages<std::uint32_t> quads;
+  for (std::int64_t first = 0; first < padded; first += group_rows_) {
+    const std::int64_t rows = std::min(group_rows_, padded - first);
+    const std::size_t begin = order_.size();
+    for (std::int64_t row = 0; row < rows; ++row) order_.push_back(static_cast<std::uint8_t>(row));
+    const auto order = std::span(order_).subspan(begin);
+    std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint8_t row) { return count_of(first + row); });
+    for (std::int64_t place = 0; place < rows; place += kSellRows) {
+      const auto some = order.subspan(static_cast<std::size_t>(place), static_cast<std::size_t>(kSellRows));
+      const std::size_t at = quads.size();
+      const std::size_t count = std::size_t{count_of(first + some[0])} * kSellRows;
+      // Zero times any operand.
+      quads.resize(at + count, 0);
+      sell_columns_.resize(at + count, 0);
+      for (std::size_t r = 0; r < some.size(); ++r) {
+        const std::int64_t row = first + some[r];
+        for (std::uint32_t i = 0; i < count_of(row); ++i) {
+          const std::size_t from = starts_[static_cast<std::size_t>(row)] + i;
+          quads[at + i * kSellRows + r] = quads_[from];
+          sell_columns_[at + i * kSellRows + r] = static_cast<std::uint16_t>(columns_[from]);
+        }
+      }
+      starts.push_back(static_cast<std::uint32_t>(quads.size()));
+    }
+  }
+  sell_columns_.resize(sell_columns_.size() + kOffsetSlack, 0);
+  quads_ = std::move(quads);
+  starts_ = std::move(starts);
+  columns_ = {};
 }
 
 void QuadProduct::pack_code(const QuadWeights& weights, CodeWeight weight) {
@@ -170,7 +211,8 @@ void QuadProduct::pack_code(const QuadWeights& weights, CodeWeight weight) {
 
 std::int64_t QuadProduct::bytes() const {
   return static_cast<std::int64_t>(sizeof(std::int32_t) * (bias_.size() + row_sums_.size() + starts_.size() +
-                                                           columns_.size() + quads_.size())) +
+                                                           columns_.size() + quads_.size()) +
+                                   sizeof(std::uint16_t) * sell_columns_.size() + order_.size()) +
          code_.bytes();
 }
 
@@ -191,6 +233,7 @@ void QuadProduct::read(const WindowReader& reader, const std::uint8_t* in, std::
 
 void QuadProduct::multiply(const Group& group) const {
   if (is_generated()) return multiply_by_code(group);
+  if (!order_.empty()) return multiply_side_by_side(group);
   kernels_.rows({.panel = group.operands,
                  .block_bytes = group.block_bytes,
                  .blocks = group.blocks,
@@ -202,6 +245,24 @@ void QuadProduct::multiply(const Group& group) const {
                  .row_begin = group.first_row,
                  .row_end = group.end_row,
                  .group_rows = group_rows_});
+}
+
+void QuadProduct::multiply_side_by_side(const Group& group) const {
+  // Two blocks share what is loaded of the weights, wherever their operands are.
+  constexpr std::int64_t kLeastTile = 2;
+  const std::int64_t tile = level1_cache_bytes() / 8 * 7 / group.block_bytes;
+  kernels_.sell_rows({.panel = group.operands,
+                      .block_bytes = group.block_bytes,
+                      .blocks = group.blocks,
+                      .tile_blocks = std::max(tile, kLeastTile),
+                      .starts = starts_.data() + group.first_row / kSellRows,
+                      .columns = sell_columns_.data(),
+                      .quads = quads_.data(),
+                      .order = order_.data() + group.first_row,
+                      .bias = group.bias + group.first_row,
+                      .sums = group.sums,
+                      .rows = ceil_div(group.end_row - group.first_row, kSellRows) * kSellRows,
+                      .group_rows = group_rows_});
 }
 
 void QuadProduct::multiply_by_code(const Group& group) const {
@@ -229,8 +290,8 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
   const Shape out = output_shape(shape);
   const std::int64_t blocks = block_count(out);
   if (blocks == 0) return;
-  std::vector<std::int32_t> bias(static_cast<std::size_t>(rows_));
-  for (std::size_t row = 0; row < bias.size(); ++row) {
+  std::vector<std::int32_t> bias(static_cast<std::size_t>(ceil_div(rows_, kSellRows) * kSellRows));
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows_); ++row) {
     // In unsigned arithmetic, which may run over as the sums do.
     bias[row] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias_[row]) -
                                           zero_point * static_cast<std::uint32_t>(row_sums_[row]));

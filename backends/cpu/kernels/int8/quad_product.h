@@ -86,8 +86,10 @@ class QuadProduct {
             std::uint8_t* out) const;
   void multiply(const Group& group) const;
   void multiply_by_code(const Group& group) const;
+  void multiply_side_by_side(const Group& group) const;
   void pack(const QuadWeights& weights, QuadAlgorithm algorithm);
   void pack_lists(const QuadWeights& weights);
+  void lay_side_by_side();
   void pack_code(const QuadWeights& weights, CodeWeight weight);
 
   template <typename T>
@@ -102,10 +104,12 @@ class QuadProduct {
   std::int64_t group_rows_;  // handled at a time, a multiple of 4
   std::vector<std::int32_t> bias_;
   std::vector<std::int32_t> row_sums_;
-  // Lists: starts [rows + 1]; a column is tap * quads + quad.
+  // Lists: starts [rows + 1], or [rows / kSellRows + 1] of lists side by side; a column is tap * quads + quad.
   std::vector<std::uint32_t> starts_;
   Pages<std::uint32_t> columns_;
   Pages<std::uint32_t> quads_;
+  Pages<std::uint16_t> sell_columns_;  // of lists side by side, instead of columns
+  std::vector<std::uint8_t> order_;    // see SellQuadsArgs
   PackedSlice code_;
   std::vector<std::ptrdiff_t> taps_;  // of code, bytes from the first tap's operands
 };

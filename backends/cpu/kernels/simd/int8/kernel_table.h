@@ -34,6 +34,24 @@ struct QuadRowsArgs {
   std::int64_t group_rows;
 };
 
+// The same with lists in SELL-C-sigma: kSellRows rows side by side, the longest list of a group first. Zeros make their
+// lists equally long.
+inline constexpr std::int64_t kSellRows = 4;
+struct SellQuadsArgs {
+  const std::uint8_t* panel;  // as in QuadRowsArgs, and so are those that follow
+  std::ptrdiff_t block_bytes;
+  std::int64_t blocks;
+  std::int64_t tile_blocks;      // whose operands of a row's list stay in the first-level cache together
+  const std::uint32_t* starts;   // [rows / kSellRows + 1], of the group
+  const std::uint16_t* columns;  // of operands, with kOffsetSlack behind
+  const std::uint32_t* quads;
+  const std::uint8_t* order;  // [rows], of the group's rows
+  const std::int32_t* bias;   // [rows]
+  std::int32_t* sums;         // [blocks][group_rows][16]
+  std::int64_t rows;          // of the group, in whole kSellRows
+  std::int64_t group_rows;
+};
+
 // onnxruntime's QLinearAdd: clamp(round(own own_factor + (other other_factor + shift))), each step rounded once, where
 // `own` and `other` are the stored bytes. What is in brackets may be a number of each channel.
 struct QuadAddition {
@@ -136,6 +154,7 @@ struct Int8Kernels {
   int most_weight;
 
   void (*rows)(const QuadRowsArgs&);
+  void (*sell_rows)(const SellQuadsArgs&);  // null: none
   void (*requantize)(const RequantizeArgs&);
   void (*dequantize)(const DequantizeArgs&);
   void (*gather_taps)(const GatherTapsArgs&);

@@ -7,6 +7,7 @@
 #include "simd/int8/plain.h"
 #include "simd/int8/requantize.h"
 #include "simd/int8/rows.h"
+#include "simd/int8/sell.h"
 #include "simd/int8/share.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -21,6 +22,11 @@ const Int8Kernels* int8_kernels() {
 #endif
       .most_weight = kMostWeight,
       .rows = &rows,
+#if defined(__AVX512VNNI__)
+      .sell_rows = &sell_rows,
+#else
+      .sell_rows = nullptr,
+#endif
       .requantize = &requantize,
       .dequantize = &dequantize,
       .gather_taps = &gather_taps,

@@ -11,7 +11,9 @@
 #include <cstring>
 #include <type_traits>
 
-#include "simd/vec.h"
+#ifndef SIFT_ISA
+#error "define SIFT_ISA, the namespace, before including a kernel template"
+#endif
 
 namespace sift::cpu::SIFT_ISA {
 

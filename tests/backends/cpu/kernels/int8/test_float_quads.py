@@ -160,3 +160,15 @@ def test_a_sum_without_its_second_operand_is_refused(pool: _kernels.ThreadPool) 
     x = np.ones((1, 4), np.uint8)
     with pytest.raises(ValueError, match="nothing to add"):
         op.run(pool, (1, 4, 1, 1), to_quads(x), aligned_words(5 * 16))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_beyond_those_of_16_bits(pool: _kernels.ThreadPool, form: tuple[str, str]) -> None:
+    """Lists that lie side by side have no room for them."""
+    rng = np.random.default_rng(0)
+    channels = 4 * 65536 + 8
+    weights = np.zeros((6, channels, 1, 1), np.int8)
+    weights[:, rng.choice(channels, 500)] = rng.integers(-127, 128, (6, 500, 1, 1))
+    weights[2, -1] = 99
+    x = rng.integers(0, 256, (1, channels, 1, 1)).astype(np.uint8)
+    check(pool, form, x, weights, np.full(6, 0.5, np.float32), layout="planes")
