@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime
 
-from sift_onnx.backends.cpu.run import opening
+from sift_onnx.backends.cpu.run import lowering
 from sift_onnx.backends.cpu.run.program import CpuProgram
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -24,13 +24,13 @@ def apart(net: SparseNet, x: str, channels: int = 8) -> str:
 def plans_of(net: SparseNet, monkeypatch: pytest.MonkeyPatch, **sizes: int) -> int:
     """How often a model is planned that runs as in onnxruntime."""
     counted: list[None] = []
-    lower = opening.lower
+    lower = lowering.lower
 
     def counting(*arguments: Any) -> Any:
         counted.append(None)
         return lower(*arguments)
 
-    monkeypatch.setattr(opening, "lower", counting)
+    monkeypatch.setattr(lowering, "lower", counting)
     program = CpuProgram(net.model(), ONE_THREAD)
     count = len(counted)
     assert len(program.parts) > 2
