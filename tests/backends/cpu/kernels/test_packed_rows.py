@@ -44,6 +44,7 @@ def rounded(weights: Floats, values: str) -> Floats:
     values=st.sampled_from(("float32", "bfloat16", "float16", "int8")),
     group=st.sampled_from((0, 16, 32, 48, 64, 80, 128)),
     layout=st.sampled_from(("planes", "images16")),
+    scaled=st.booleans(),
 )
 def test_products_agree_with_numpy(
     pool: _kernels.ThreadPool,
@@ -56,6 +57,7 @@ def test_products_agree_with_numpy(
     values: str,
     group: int,
     layout: str,
+    scaled: bool,
 ) -> None:
     rng = np.random.default_rng(m * rows + columns)
     x = random_array(rng, (m, columns))
@@ -70,6 +72,9 @@ def test_products_agree_with_numpy(
         group = 0
         weights = rounded(random_sparse(rng, (rows, columns), density), values)
         exact = weights.astype(np.float64)
+        if scaled:
+            scales = rng.uniform(0.01, 0.02, (rows, 1)).astype(np.float32)
+            exact *= scales
     sparse = _kernels.SparseWeights.from_dense(rows, columns, weights)
     packed = _kernels.PackedRows(sparse, values, scales, group)
     bias = random_array(rng, (rows,))
