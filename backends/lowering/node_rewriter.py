@@ -66,7 +66,7 @@ class FoundNodeRewriter(NodeRewriter, ABC, Generic[_Found]):
 
     @abstractmethod
     def write(self, found: _Found) -> None:
-        """Write the node anew, by what was found about it."""
+        """Add the nodes that replace the current one; ``found`` is what was found about it."""
 
     @classmethod
     def rewritten(cls, graph: GraphView, find: Callable[[GraphView, onnx.NodeProto], _Found | None]) -> GraphView:

@@ -343,18 +343,15 @@ bool TilingProblem::code_is_far() const {
 }
 
 bool TilingProblem::suits_code() const {
-  // Non-zeros that share the load of an operand. Lists of few rows stay in the first-level cache, where code would not.
-  constexpr std::int64_t kFewRows = 32;
-  const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
-  const double least_shared = rows <= kFewRows && taps > 1 ? 4.0 : 2.0;
-  constexpr double kLeastRow = 10.0;
+  constexpr double kLeastShared = 2.0;
+  constexpr double kLeastRow = 8.0;
   constexpr std::int64_t kLeastBlocks = 4;
   constexpr std::int64_t kLeastBlocksFromMemory = 8;
-  const double per_row = density * static_cast<double>(channels * taps);
-  const double shared = density * rows_of_group(*this);
+  const double per_row = density * static_cast<double>(channels * geometry.kernel_h * geometry.kernel_w);
+  const double shared = density * static_cast<double>(std::min(rows, kCodeRows));
   const std::int64_t pixels = output_h * output_w;
   const std::int64_t blocks = units * (layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
-  return shared >= least_shared && per_row >= kLeastRow &&
+  return shared >= kLeastShared && per_row >= kLeastRow &&
          blocks >= (code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
 }
 
