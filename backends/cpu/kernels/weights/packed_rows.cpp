@@ -256,19 +256,12 @@ void PackedRows::describe(PackedRowsArgs& args) const {
 }
 
 void PackedRows::describe(std::int64_t row, ListArgs& args) const {
-  args.type = type_;
-  args.masks = masks_.empty() ? nullptr : masks_.data() + row * words_;
-  args.words = words_;
-  args.values = values_.data();
-  args.starts = starts_.data() + row;
-  args.groups = groups_;
-  args.scales = scales_.factors.empty() ? nullptr : scales_.factors.data() + row * groups_;
-  args.group_columns = scales_.group_columns;
+  describe(row, static_cast<SomeRows&>(args));
   args.first_row = row;
   if (is_windowed()) args.windows = windows_->args();
 }
 
-void PackedRows::describe(std::int64_t row, FillInArgs& args) const {
+void PackedRows::describe(std::int64_t row, SomeRows& args) const {
   args.type = type_;
   args.masks = masks_.empty() ? nullptr : masks_.data() + row * words_;
   args.columns = columns_;

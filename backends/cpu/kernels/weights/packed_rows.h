@@ -86,7 +86,7 @@ class PackedRows {
   void describe(PackedRowsArgs& args) const;
   // The same of rows from `row` on, for lists of some of their columns.
   void describe(std::int64_t row, ListArgs& args) const;
-  void describe(std::int64_t row, FillInArgs& args) const;
+  void describe(std::int64_t row, SomeRows& args) const;
   bool is_grouped() const { return scales_.group_columns != 0; }
 
   // The weights as float32; scales multiplied in, or the numbers as they are held.

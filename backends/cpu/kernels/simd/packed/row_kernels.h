@@ -81,17 +81,21 @@ struct PackedRowsArgs {
   std::int64_t row_end;
 };
 
-// Active weights of some rows, columns [first_column, end_column) of them, as the lists that csr has. Arrays of rows
-// begin at the first of them.
-struct ListArgs {
+// Some rows of weights as they are packed. Arrays of rows begin at the first of them.
+struct SomeRows {
   ValueType type;
   const std::uint64_t* masks;  // [rows][words]; null: all columns are active
+  std::int64_t columns;
   std::int64_t words;
   const std::byte* values;
   const std::size_t* starts;   // [rows], bytes from `values` to a row's
   const float* scales;         // [rows][groups]; null: 1
   std::int64_t group_columns;  // 0: one scale
   std::int64_t groups;
+};
+
+// Active weights, columns [first_column, end_column) of them, as the lists that csr has.
+struct ListArgs : SomeRows {
   ColumnWindows windows;   // as in PackedRowsArgs; of all rows
   std::int64_t first_row;  // of the weights
   std::int64_t rows;
@@ -104,18 +108,8 @@ struct ListArgs {
   float* out;                  // likewise
 };
 
-// Rows of weights in fours with their zeros, as kernels of dense rows read them; not of weights in windows. Arrays of
-// rows begin at the first of them.
-struct FillInArgs {
-  ValueType type;
-  const std::uint64_t* masks;  // as in ListArgs, and so are those that follow
-  std::int64_t columns;
-  std::int64_t words;
-  const std::byte* values;
-  const std::size_t* starts;
-  const float* scales;
-  std::int64_t group_columns;
-  std::int64_t groups;
+// Rows of weights in fours with their zeros, as kernels of dense rows read them; not of weights in windows.
+struct FillInArgs : SomeRows {
   std::int64_t rows;
   float* out;  // [rows / 4, rounded up][words * 64][4], aligned to 64 bytes; anything behind a row's last column
 };
