@@ -26,11 +26,12 @@ class Models:
     """Files in a folder.
 
     Attributes:
-        folder: where they are kept.
+        folder: where they are kept; made where it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
 
     def dense(self, name: str) -> Path:
         """An architecture as it is deployed, normalizations folded, with random weights."""

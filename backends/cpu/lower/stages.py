@@ -1,8 +1,9 @@
 """Where a region changes from one image at a time to the images of a batch together.
 
 In lanes, sixteen images pass each operator together. While their tensors are larger than the last-level cache, each
-operator fetches them from memory again. A single image stays in the cache, and has enough pixels for all lanes. Layers
-that run in bands of rows do so with single images: sixteen are too large for the second-level cache even so.
+operator fetches them from memory again. A single image stays in the cache, and has enough pixels for all lanes. That
+matters to layers of little work per value; others gain more from lanes. Layers that run in bands of rows do so with
+single images: sixteen are too large for the second-level cache even so.
 
 Fewer images, with pixels in the lanes, gain from being together only in layers of few pixels, whose last vectors are
 hardly filled and whose weights are read for little work.
@@ -27,10 +28,12 @@ __all__ = ["count_of_large", "count_of_wide"]
 # MobileNetV2's layers of 19 MB gain from lanes and those of 58 MB lose; with one of 260 MiB, all of them gain or do not
 # care, and so do ResNet-18's.
 _LARGE_BYTES = _kernels.cache_bytes()[2]
-# So much of it are large tensors between layers of little work per value (below). Measured with a cache of 36 MiB: with
+# So much of it are large tensors between layers of little work per value (below). Between others, tensors are never
+# large, up to as much memory as a batch should take. Measured with a cache of 36 MiB: with
 # single images for tensors of 26 MB as well, ResNet-50 at 95 % takes 0.91 of the time, DenseNet-121, EfficientNet-B0,
 # RegNetX-400MF and SqueezeNet at 80 % take 0.94 to 1.0, and VGG-11 1.03 to 1.08.
 _LARGE_OF_LIGHT = 5 / 8
+_HUGE_BYTES = 256 << 20
 # A tensor of sixteen images between layers that may run in bands is large if a single one takes more than a quarter of
 # the second-level cache, and has enough pixels for the largest tile. Measured with a cache of 2 MiB: single images take
 # 0.75 of the time in lanes for 192 channels at 28 pixels, and 1.1 to 1.2 for 384 and 576 channels at 14 pixels.
@@ -40,9 +43,9 @@ _LEAST_PIXELS = 28 * LANES
 # images at 80 %, layers of 169 pixels one by one as well: SqueezeNet takes 0.89 of the time instead of 0.98.
 _WIDE_PIXELS = 128
 # Layers with at most this many multiply-adds per value of their results wait for memory: the values of a batch do not
-# fit in the caches, those of an image do. ResNet-50 at 80 % has 75, and takes 0.85 of the time with single images.
-# VGG-11 has 200, and takes 1.03 to 1.10.
-_MOST_PER_VALUE = 160
+# fit in the caches, those of an image do. Measured with single images instead of lanes: ResNet-50 at 80 %, of 40 to 70,
+# takes 0.85 to 0.93 of the time, Sparse Wide ResNet-18 at 90 %, of 155, takes 1.04, and VGG-11 at 80 %, of 190, 1.15.
+_MOST_PER_VALUE = 120
 
 
 def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Sequence[Chain] = ()) -> int:
@@ -54,15 +57,14 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Sequ
         chains: of the region, which stay together.
     """
     known = dict(dims)
-    count = light = 0
-    for number, step in _steps_on_images(steps, known):
-        most = max(_bytes(known[name], step.dtype) for name in (*step.inputs, step.output))
-        if most > _LARGE_BYTES:
-            count = number + 1
-        if most > _LARGE_OF_LIGHT * _LARGE_BYTES:
-            light = number + 1
-    if _are_light(steps[:light], known):
-        count = max(count, light)
+    most = [
+        max(_bytes(known[name], step.dtype) for name in (*step.inputs, step.output))
+        for _, step in _steps_on_images(steps, known)
+    ]
+    count = _end_of_larger(most, _HUGE_BYTES)
+    for least in (_LARGE_BYTES, _LARGE_OF_LIGHT * _LARGE_BYTES):
+        if _are_light(steps[: (end := _end_of_larger(most, least))], known):
+            count = max(count, end)
     layers = [step for step in steps if step.output in known]
     return _behind_chain(max(count, _end_of_chains(layers, known, chains)), chains)
 
@@ -81,6 +83,11 @@ def count_of_wide(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Seque
         if isinstance(step.spec, (Conv, Depthwise)) and _pixels(known[step.output]) >= _WIDE_PIXELS:
             count = number + 1
     return _behind_chain(count, chains) if _are_light(steps[:count], known) else 0
+
+
+def _end_of_larger(sizes: Sequence[int], least: float) -> int:
+    """How many there are up to the last one above ``least``."""
+    return max((number + 1 for number, size in enumerate(sizes) if size > least), default=0)
 
 
 def _steps_on_images(steps: Sequence[Step], known: dict[str, Dims]) -> Iterator[tuple[int, Step]]:

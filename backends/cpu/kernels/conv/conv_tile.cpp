@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/aligned_buffer.h"
+#include "base/microarchitecture.h"
 #include "base/prefetcher.h"
 #include "conv/tile_lists.h"
 #include "conv/tile_output.h"
@@ -38,6 +39,14 @@ std::ptrdiff_t source_of(const ConvJob& job, const ConvTile& place) {
   return (corner.unit * t.in_channels * t.in_h * t.in_w + corner.y * job.geometry.stride_h * t.in_w +
           corner.x * job.geometry.stride_w) *
          (t.layout == Layout::nchw ? 1 : kLanes);
+}
+
+// Whether code prefetches the input of the next slice or tile. Elsewhere it waits for its operands where lines come at
+// the same time: both need the core's few buffers for lines under way, and copying into the panel asks for sixteen at
+// once. Zen 4 has more of them, and images in the lanes come from further away.
+bool code_prefetches_input(const ConvJob& job) {
+  const bool has_taps = job.geometry.kernel_h * job.geometry.kernel_w > 1;
+  return has_taps && job.tensors.layout == Layout::nchw_n16 && detected_microarchitecture() == Microarchitecture::zen4;
 }
 
 // Copies what the tile reads of this many channels, the first of which is at `source`.
@@ -148,21 +157,22 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     const std::int64_t step = grouped ? job.band_rows
                               : last  ? kEpilogueRows
                                       : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
-    // After the last slice comes the first of the next tile. Code waits for its operands where these come at the same
-    // time: both need the core's few buffers for lines under way, and copying into the panel asks for sixteen at once.
+    // After the last slice comes the first of the next tile.
     Prefetcher next;
-    if (!grouped) {
+    if (!grouped || code_prefetches_input(job)) {
       next = last ? Prefetcher(input.lines, listed_in + job.first_in_channel * in_plane + next_tile, in_plane,
                                job.slice_channels)
                   : Prefetcher(input.lines, listed_in + (job.first_in_channel + end_channel) * in_plane, in_plane,
                                std::min(job.slice_channels, job.channels - end_channel));
     }
     const std::int64_t per_step = ceil_div(next.left(), ceil_div(row_end - row_begin, step));
+    rows.ahead = grouped ? &next : nullptr;
+    rows.ahead_lines = per_step;
     for (std::int64_t row = row_begin; row < row_end; row = rows.row_end) {
       // In order, a row is a place: what stands there belongs to another row of the band.
       const std::int64_t origin = ordered ? row / job.band_rows * job.band_rows : row;
       const std::int64_t end = std::min(ordered ? std::min(row + step, origin + job.band_rows) : row + step, row_end);
-      next.step(per_step);
+      if (!grouped) next.step(per_step);
       rows.acc = acc + (origin - row_begin) * acc_row;
       rows.bias = bias == nullptr || !ordered ? bias : bias + origin;
       rows.row_begin = static_cast<std::uint32_t>(row);

@@ -19,6 +19,7 @@ constexpr std::int64_t kOffsetLimit = (1 << 16) - 1;  // offsets into a panel, a
 constexpr std::int64_t kMostBlocks = 14;
 // Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
 constexpr std::int64_t kMostGeneratedBlocks = 18;
+constexpr std::int64_t kMostGeneratedBlocksOnZen4 = 28;
 constexpr std::int64_t kMostBlocksFromMemory = 56;
 // Tiles of up to kSharedBlocks blocks share lists. The slices of these lists fill the panel at kFullBlocks blocks:
 // three blocks hardly miss the cache, and one block ends its lists more often.
@@ -252,15 +253,18 @@ std::int64_t even_slice(std::int64_t channels, std::int64_t most, std::int64_t u
   return std::min(ceil_div(units, slices) * unit, channels);
 }
 
+std::int64_t most_generated_blocks(const TilingProblem& problem) {
+  if (problem.code_is_far()) return kMostBlocksFromMemory;
+  return problem.microarchitecture == Microarchitecture::zen4 ? kMostGeneratedBlocksOnZen4 : kMostGeneratedBlocks;
+}
+
 // The tiling with the least estimated time. If `order` is given, only those whose sums are made in its order: an
 // output's sum is one of sums of slices, and forms begin them differently. `is_shared`: only those that share lists
 // with tiles of other sizes; none may be left.
 Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Tiling* order = nullptr,
               bool is_shared = false) {
   const bool is_code = problem.form == WeightForm::code;
-  const std::int64_t most_blocks = !is_code                ? kMostBlocks
-                                   : problem.code_is_far() ? kMostBlocksFromMemory
-                                                           : kMostGeneratedBlocks;
+  const std::int64_t most_blocks = is_code ? most_generated_blocks(problem) : kMostBlocks;
   const std::int64_t taps = problem.geometry.kernel_h * problem.geometry.kernel_w;
   const std::int64_t unit = is_code ? std::min(unit_channels(taps, problem.density), problem.channels) : 1;
   const double live = 1.0 - std::pow(1.0 - problem.density, rows_of_group(problem));

@@ -74,6 +74,22 @@ def test_less_is_large_between_layers_of_little_work(monkeypatch, share, most, l
     assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
 
 
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize(
+    ("most", "huge", "layouts"),
+    [(100, 1 << 40, {"planes", "images16"}), (1, 1 << 40, {"images16"}), (1, 64 << 10, {"planes", "images16"})],
+)
+def test_nothing_but_what_is_huge_is_large_between_layers_of_much_work(monkeypatch, most, huge, layouts):
+    monkeypatch.setattr(stages, "_LARGE_BYTES", 64 << 10)
+    monkeypatch.setattr(stages, "_MOST_PER_VALUE", most)
+    monkeypatch.setattr(stages, "_HUGE_BYTES", huge)
+    rng = np.random.default_rng(0)
+    program = get_backend("cpu").compile(pooled_net(rng), CompileOptions(2))
+    nodes = program.profile({"x": rng.standard_normal((16, 8, 24, 24), np.float32)}).nodes
+    kernels = [node.kernel for node in nodes if node.op == "Conv"]
+    assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
+
+
 def test_classes_of_large_pixels_are_found_image_by_image(monkeypatch):
     monkeypatch.setattr(stages, "_LARGE_BYTES", 1 << 20)
     scores = Step(Elementwise("first"), ("x",), "scores", "image", "image", (0,))
