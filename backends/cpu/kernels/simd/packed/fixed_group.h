@@ -82,8 +82,8 @@ template <bool Masked, int Limbs, int Group, int Rows>
     const std::int64_t end = std::min(begin + kLineWords, args.words);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
-      if constexpr (Masked) __builtin_prefetch(masks + (r + Rows) * args.words + begin, 0, 3);
-      prefetch_lines(values[r] + ahead, args.lines_per_block);
+      if constexpr (Masked) prefetch_lines(masks + (r + Rows) * args.words + begin, 1, args.into_level2);
+      prefetch_lines(values[r] + ahead, args.lines_per_block, args.into_level2);
     }
 #pragma GCC unroll 1
     for (std::int64_t word = begin; word < end; ++word) {

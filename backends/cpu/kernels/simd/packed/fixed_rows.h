@@ -29,7 +29,7 @@ template <int Limbs, bool Masked>
   __m512i sums[4];
   for (auto& sum : sums) sum = _mm512_setzero_si512();
   for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
-    prefetch_values(value, args.lines_per_word);
+    prefetch_values(args, value);
     const __m512i weights = spread_bytes<Masked>(bits, value);
     const std::byte* const operands = x + word * kFixedBytes<Limbs>;
 #pragma GCC unroll 4
@@ -71,8 +71,8 @@ template <int Limbs, bool Masked>
     const std::int64_t end = std::min(first + kLineWords, args.words);
 #pragma GCC unroll 4
     for (int r = 0; r < kFixedTogether; ++r) {
-      if constexpr (Masked) __builtin_prefetch(masks + r * args.words + first + masks_ahead, 0, 3);
-      prefetch_lines(values[r] + ahead, args.lines_per_block);
+      if constexpr (Masked) prefetch_lines(masks + r * args.words + first + masks_ahead, 1, args.into_level2);
+      prefetch_lines(values[r] + ahead, args.lines_per_block, args.into_level2);
     }
 #pragma GCC unroll 1
     for (std::int64_t word = first; word < end; ++word) {

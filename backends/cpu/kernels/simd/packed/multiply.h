@@ -21,7 +21,7 @@ template <bool Masked, typename Step>
   const std::uint64_t* const masks = Masked ? args.masks + row * args.words : nullptr;
   for (std::int64_t first = 0; first < args.words; first += kLineWords) {
     const std::int64_t end = std::min(first + kLineWords, args.words);
-    if constexpr (Masked) __builtin_prefetch(masks + first + kMasksAhead, 0, 3);
+    if constexpr (Masked) prefetch_lines(masks + first + kMasksAhead, 1, args.into_level2);
     for (std::int64_t word = first; word < end; ++word) step(word, Masked ? masks[word] : ~std::uint64_t{0});
   }
 }
@@ -38,7 +38,7 @@ inline void multiply_one_by_one(const PackedRowsArgs& args) {
       const std::byte* value = args.values + args.starts[row];
       float sums[4] = {0, 0, 0, 0};
       const auto add = [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
-        prefetch_values(value, i == 0 ? args.lines_per_word : 0);
+        if (i == 0) prefetch_values(args, value);
         for (unsigned turn = 0; bits != 0; bits &= bits - 1, ++turn, value += size) {
           const std::int64_t column = word * kWordColumns + __builtin_ctzll(bits);
           float weight = float_at(args.type, value);
@@ -73,7 +73,7 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
     std::int64_t scaled = args.group_columns;  // columns that are left of the group
     Vec sums[Count][kSums]{};
     for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
-      prefetch_values(value, args.lines_per_word);
+      prefetch_values(args, value);
       const float* const operands = x + word * kWordColumns;
 #pragma GCC unroll 8
       for (int part = 0; part < kParts; ++part) {

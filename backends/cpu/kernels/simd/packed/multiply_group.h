@@ -47,7 +47,7 @@ template <ValueType Type, bool Masked, int Rows>
 #pragma GCC unroll 2
       for (int r = 0; r < Rows; ++r) {
         const std::uint32_t lanes = static_cast<std::uint32_t>(bits[r] >> (part * kVecLanes)) & kPart;
-        __builtin_prefetch(value[r] + ahead[r], 0, 3);
+        prefetch_lines(value[r] + ahead[r], 1, args.into_level2);
         weights[r] = Masked ? expanded<Type>(lanes, value[r]) : converted<Type>(value[r]);
         value[r] += static_cast<std::size_t>(Masked ? __builtin_popcount(lanes) : kVecLanes) * bytes_of(Type);
       }

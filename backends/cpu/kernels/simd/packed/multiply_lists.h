@@ -190,7 +190,7 @@ void multiply_rows_by_lists(const PackedRowsArgs& args, std::int64_t row_begin, 
       prefetch_lines(values[next], value_lines);
       if (args.masks != nullptr) {
         const std::uint64_t* const next_masks = args.masks + (row_begin + next) * args.words + next_word;
-        prefetch_lines(reinterpret_cast<const std::byte*>(next_masks), mask_lines);
+        prefetch_lines(next_masks, mask_lines);
       }
       const bool is_last = row + 1 == rows;
       ActiveList& made = lists[(row + 1) % 2];

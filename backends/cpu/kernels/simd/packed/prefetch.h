@@ -15,13 +15,20 @@ namespace sift::cpu::SIFT_ISA {
 inline constexpr std::ptrdiff_t kValuesAhead = 8192;
 inline constexpr std::int64_t kMasksAhead = 256;
 
-[[gnu::always_inline]] inline void prefetch_lines(const std::byte* at, std::int64_t lines) {
+[[gnu::always_inline]] inline void prefetch_lines(const void* at, std::int64_t lines, bool into_level2 = false) {
+  const auto* const line = static_cast<const std::byte*>(at);
+  if (into_level2) {
 #pragma GCC unroll 1
-  for (std::int64_t line = 0; line < lines; ++line) __builtin_prefetch(at + 64 * line, 0, 3);
+    for (std::int64_t i = 0; i < lines; ++i) __builtin_prefetch(line + 64 * i, 0, 2);
+  } else {
+#pragma GCC unroll 1
+    for (std::int64_t i = 0; i < lines; ++i) __builtin_prefetch(line + 64 * i, 0, 3);
+  }
 }
 
-[[gnu::always_inline]] inline void prefetch_values(const std::byte* values, std::int64_t lines) {
-  prefetch_lines(values + kValuesAhead, lines);
+// Those of a word far behind the ones at `values`.
+[[gnu::always_inline]] inline void prefetch_values(const PackedRowsArgs& args, const std::byte* values) {
+  prefetch_lines(values + kValuesAhead, args.lines_per_word, args.into_level2);
 }
 
 // The values of rows [row_begin, row_end), and of `behind` rows behind them, which are asked for: where they would be

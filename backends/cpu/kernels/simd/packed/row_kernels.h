@@ -69,6 +69,7 @@ struct PackedRowsArgs {
   ColumnWindows windows;         // of weights that are in them, instead of masks and values
   std::int64_t lines_per_word;   // lines of 64 bytes that a word's values take
   std::int64_t lines_per_block;  // the same of the words whose masks are a line
+  bool into_level2;              // lines are prefetched into the second-level cache instead of the first
   OperandForm form;
   const float* x;             // as `operands` left them
   const float* x_scales;      // likewise

@@ -29,7 +29,7 @@ void multiply_halves(const PackedRowsArgs& args, std::int64_t row_begin, std::in
       for (auto& sum : own) sum = _mm512_setzero_ps();
     }
     for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
-      prefetch_values(value, args.lines_per_word);
+      prefetch_values(args, value);
 #pragma GCC unroll 2
       for (int part = 0; part < 2; ++part) {
         const auto mask = static_cast<std::uint32_t>(bits >> (32 * part));
@@ -84,7 +84,7 @@ void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int
     __m512 sums[Count];
     for (auto& sum : sums) sum = _mm512_setzero_ps();
     for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
-      prefetch_values(value, args.lines_per_word);
+      prefetch_values(args, value);
       const __m512i spread = spread_bytes<Masked>(bits, value);
       __m512 weights[4];
       weights[0] = _mm512_cvtepi32_ps(_mm512_and_si512(spread, top));
