@@ -253,9 +253,13 @@ std::int64_t even_slice(std::int64_t channels, std::int64_t most, std::int64_t u
   return std::min(ceil_div(units, slices) * unit, channels);
 }
 
+// Large tiles share the borders that several taps read.
 std::int64_t most_generated_blocks(const TilingProblem& problem) {
+  const ConvGeometry& g = problem.geometry;
   if (problem.code_is_far()) return kMostBlocksFromMemory;
-  return problem.microarchitecture == Microarchitecture::zen4 ? kMostGeneratedBlocksOnZen4 : kMostGeneratedBlocks;
+  const bool shares_borders = g.kernel_h * g.kernel_w > 1 && g.stride_h * g.stride_w == 1;
+  return shares_borders && problem.microarchitecture == Microarchitecture::zen4 ? kMostGeneratedBlocksOnZen4
+                                                                                : kMostGeneratedBlocks;
 }
 
 // The tiling with the least estimated time. If `order` is given, only those whose sums are made in its order: an

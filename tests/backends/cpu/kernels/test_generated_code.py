@@ -175,6 +175,24 @@ def test_layers_are_packed_side_by_side_for_the_shapes_to_come(pool: _kernels.Th
             _kernels.Conv.prepare_all(layers, each, pool)
 
 
+@needs_code
+@pytest.mark.parametrize(("kernel", "stride", "larger"), [(3, 1, True), (3, 2, False), (1, 1, False)])
+def test_tiles_are_larger_on_zen_4_where_taps_share_their_borders(
+    pool: _kernels.ThreadPool, kernel: int, stride: int, larger: bool
+) -> None:
+    rng = np.random.default_rng(5)
+    x = random_array(rng, (16, 100, 28, 28))
+    weights = random_sparse(rng, (100, 100, kernel, kernel), 0.1)
+    geometry = {"pads": (kernel // 2,) * 4, "stride": (stride, stride)}
+    expected = conv(x, weights, **geometry)
+    blocks = {}
+    for processor in ("zen4", "intel"):
+        op = generated(weights, layout="images16", microarchitecture=processor, **geometry)
+        blocks[processor] = np.prod(op.describe(x.shape, 2)["tile"])
+        assert_close(run(pool, op, x), expected, weights[0].size)
+    assert (blocks["zen4"] > blocks["intel"]) == larger
+
+
 def test_other_instruction_sets_run_no_generated_code() -> None:
     weights = np.ones((32, 32, 1, 1), np.float32)
     source = _kernels.SparseWeights.from_dense(32, 32, weights)
