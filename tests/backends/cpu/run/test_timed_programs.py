@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import numpy as np
 import onnx
@@ -85,9 +86,9 @@ def test_each_class_of_shapes_is_timed_by_itself(slow_kernels, net):
     slow_kernels.region = 1.0
     made.run(random_feeds(made.inputs, 16))
     assert set(places(made).values()) == {"kernels"}
-    assert reasons(made)["conv"].endswith(
-        "; timed: 1e+03 ms in the kernels, less than onnxruntime's time for other sizes lets expect"
-    )
+    # Planning took some of the second, by another clock.
+    said = r"timed: (1e\+03|9\d\d) ms in the kernels, less than onnxruntime's time for other sizes lets expect"
+    assert re.search(f"; {said}$", reasons(made)["conv"])
     made.run(net.feeds)
     assert set(places(made).values()) == {"onnxruntime"}
 
