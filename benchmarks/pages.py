@@ -36,7 +36,10 @@ def origin() -> dict[str, Any]:
         "processor": processor_name(),
         "date": dt.date.today().isoformat(),
         "commit": commit(),
-        "command": shlex.join(["python", *sys.argv]),
+        # Where a machine keeps its files tells nobody else anything.
+        "command": shlex.join(
+            ["python", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv)]
+        ),
     }
 
 
