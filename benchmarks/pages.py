@@ -36,7 +36,7 @@ def origin() -> dict[str, Any]:
         "processor": processor_name(),
         "date": dt.date.today().isoformat(),
         "commit": commit(),
-        # Where a machine keeps its files tells nobody else anything.
+        # Other machines keep their files elsewhere.
         "command": shlex.join(
             ["python", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv)]
         ),
