@@ -31,14 +31,6 @@ void pause() {
 // Loops that may run at once, each with its own caller; further ones do without workers.
 constexpr std::size_t kLoops = 8;
 
-// Of `threads` each. Where there are many processors, short requests do not use all of their threads at any time.
-// Measured with 16 processors and threads, and 32 callers: twelve at once have 0.9 of the throughput of all at once,
-// and a 99th percentile of 1.6 to 2.0 times the median instead of 2.1 to 3.5; eight have 0.85, and 1.3 to 1.9 times.
-int requests_at_once(int threads) {
-  const int processors = allowed_processors();
-  return std::max({processors - threads / 2, processors / 4 * 3, 1});
-}
-
 // Own cache lines: each thread counts up its own range, and only thieves touch another's.
 struct alignas(64) Range {
   std::atomic<std::int64_t> next{0};
@@ -60,6 +52,7 @@ struct ThreadPool::Loop {
   std::atomic<bool> caller_sleeps{false};
   std::atomic<std::uint32_t> left{0};    // counts workers that left while the caller slept
   std::atomic<std::uint32_t> number{0};  // what `generation` was when it opened
+  std::atomic<std::size_t> workers{0};   // the first ones, which may take part
   int callers_processor = -1;
   Call call = nullptr;
   const void* context = nullptr;
@@ -78,9 +71,10 @@ struct ThreadPool::State {
   void stop();
 
   const std::uint64_t depth = fork_depth();  // of the process that the workers belong to
-  const bool spreads;                        // there is a processor for each thread
+  const int processors = allowed_processors();
+  const bool spreads;  // there is a processor for each thread
   std::array<Loop, kLoops> loops;
-  Turns turns;
+  Turns turns{processors};
 
   alignas(64) std::atomic<std::uint32_t> generation{0};  // counts loops; workers wait for it to change
   std::atomic<std::uint32_t> latest{0};                  // the loop that opened last
@@ -88,6 +82,7 @@ struct ThreadPool::State {
 
   std::vector<std::thread> workers;
 
+  std::int64_t helpers() const;
   void wait_for_loops(std::size_t self);
   void work_where_open(std::size_t self, std::array<std::uint32_t, kLoops>& worked);
 };
@@ -179,7 +174,8 @@ void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32
   std::size_t at = latest.load(std::memory_order_relaxed);
   for (std::size_t passed = 0; passed < kLoops; ++passed, at = (at + 1) % kLoops) {
     Loop& loop = loops[at];
-    if (!loop.is_open.load(std::memory_order_acquire) || loop.number.load(std::memory_order_relaxed) == worked[at])
+    if (!loop.is_open.load(std::memory_order_acquire) || loop.number.load(std::memory_order_relaxed) == worked[at] ||
+        self > loop.workers.load(std::memory_order_relaxed))
       continue;
     // The loop may be over by now, and another one open: that one is as good.
     if (!loop.enter(self)) continue;
@@ -192,8 +188,15 @@ void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32
   }
 }
 
-ThreadPool::State::State(int threads)
-    : spreads(threads <= allowed_processors() && current_processor() >= 0), turns(requests_at_once(threads)) {
+// How many workers the loop of a request may have. Requests at once share the processors: two on two processors take a
+// thread each, which does not wait for others after every operator, nor fetch from another core what that has written.
+std::int64_t ThreadPool::State::helpers() const {
+  const auto all = static_cast<std::int64_t>(workers.size());
+  const int requests = turns.begun();
+  return requests <= 1 ? all : std::clamp(std::int64_t{processors} - requests, std::int64_t{0}, all);
+}
+
+ThreadPool::State::State(int threads) : spreads(threads <= processors && current_processor() >= 0) {
   const auto count = static_cast<std::size_t>(threads);
   for (Loop& loop : loops) loop.ranges = std::vector<Range>(count);
   workers.reserve(count - 1);
@@ -249,7 +252,8 @@ void ThreadPool::run(std::int64_t count, Call call, const void* context) {
   };
   if (count <= 1) return alone();
   State& state = *started();
-  if (state.workers.empty()) return alone();
+  const std::int64_t helpers = state.helpers();
+  if (helpers == 0) return alone();
   std::unique_lock<std::mutex> lock;
   const auto free = std::ranges::find_if(state.loops, [&](Loop& loop) {
     lock = std::unique_lock(loop.busy, std::try_to_lock);
@@ -257,7 +261,7 @@ void ThreadPool::run(std::int64_t count, Call call, const void* context) {
   });
   if (free == state.loops.end()) return alone();
   Loop& loop = *free;
-  const auto parts = static_cast<std::int64_t>(state.workers.size()) + 1;
+  const std::int64_t parts = helpers + 1;
   for (std::int64_t part = 0; part < static_cast<std::int64_t>(loop.ranges.size()); ++part) {
     Range& range = loop.ranges[static_cast<std::size_t>(part)];
     range.end = part < parts ? count * (part + 1) / parts : 0;
@@ -270,6 +274,7 @@ void ThreadPool::run(std::int64_t count, Call call, const void* context) {
   // Workers read it while the loop is open alone, but for a look that costs them a loop at most.
   const std::uint32_t number = state.generation.load(std::memory_order_relaxed) + 1;
   loop.number.store(number, std::memory_order_relaxed);
+  loop.workers.store(static_cast<std::size_t>(helpers), std::memory_order_relaxed);
   loop.is_open.store(true, std::memory_order_release);
   state.latest.store(static_cast<std::uint32_t>(free - state.loops.begin()), std::memory_order_relaxed);
   state.generation.fetch_add(1, std::memory_order_release);

@@ -19,7 +19,8 @@ class ThreadPool {
 
   int threads() const;
 
-  // Calls request(turn) when the requests before it are done: as many run at once as the processors have threads for.
+  // Calls request(turn) when fewer requests run than there are processors, which they share. Loops of requests that run
+  // at once have fewer workers, or none.
   // Of a pool of one thread, whose callers each bring their own, all run, and the turn is null.
   template <typename Request>
   void in_turn(const Request& request) {

@@ -61,7 +61,7 @@ void Turns::run(Call call, const void* request) {
     }
   }
   if (waits) {
-    own.is_done.wait(false, std::memory_order_acquire);
+    own.is_done.wait(0, std::memory_order_acquire);
     // The server says so with the lock, and still has it while it wakes this thread.
     const std::lock_guard lock(mutex_);
   } else {
@@ -100,7 +100,7 @@ void Turns::serve() {
     }
     lock.lock();
     if (turn.is_held_) --running_;
-    next->is_done.store(true, std::memory_order_release);
+    next->is_done.store(1, std::memory_order_release);
     next->is_done.notify_one();
   }
 }

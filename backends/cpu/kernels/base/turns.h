@@ -1,13 +1,14 @@
-// Requests one after the other, in the order in which they came.
+// Requests in the order in which they came, only so many of them at once.
 //
-// Each request uses all threads, so that several at once do not finish sooner: each evicts from the caches what the
-// others need, and the system lets all of them run a little, so that some take twice as long as others. Requests that
-// take long give up their turn, lest short ones wait for them.
+// More requests than processors do not finish sooner: each evicts from the caches what the others need, and the system
+// lets all of them run a little, so that some take twice as long as others. Requests that take long give up their turn,
+// lest short ones wait for them.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -26,11 +27,17 @@ class Turns {
       if (is_held_ && turns_.waiting_.load(std::memory_order_relaxed) > 0) pass_if_due();
     }
 
+    ~Turn() { turns_.begun_.fetch_sub(1, std::memory_order_relaxed); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
    private:
     friend class Turns;
     using Clock = std::chrono::steady_clock;
 
-    explicit Turn(Turns& turns) : turns_(turns), begin_(Clock::now()) {}
+    explicit Turn(Turns& turns) : turns_(turns), begin_(Clock::now()) {
+      turns_.begun_.fetch_add(1, std::memory_order_relaxed);
+    }
     void pass_if_due();
 
     Turns& turns_;
@@ -38,7 +45,7 @@ class Turns {
     bool is_held_ = true;
   };
 
-  // `most`: requests at once, at least 1.
+  // `most`: requests at once, at least 1, but for those that have given up their turn.
   explicit Turns(int most) : most_(most) {}
   ~Turns();
   Turns(const Turns&) = delete;
@@ -51,13 +58,18 @@ class Turns {
     run([](const void* own, Turn& turn) { (*static_cast<const Request*>(own))(turn); }, &request);
   }
 
+  // Requests that have begun and not ended, those that have given up their turn included.
+  int begun() const { return begun_.load(std::memory_order_relaxed); }
+
  private:
   using Call = void (*)(const void* request, Turn& turn);
   struct Waiting {
     Call call;
     const void* request;
     std::exception_ptr failure;
-    std::atomic<bool> is_done{false};
+    // Of 32 bits, which the system waits for as they are: waits for other types share a counter, and all callers would
+    // wake up with each that is done.
+    std::atomic<std::uint32_t> is_done{0};
   };
 
   void run(Call call, const void* request);
@@ -71,6 +83,7 @@ class Turns {
   bool is_stopping_ = false;
   std::deque<Waiting*> queue_;
   std::atomic<int> waiting_{0};  // in the queue
+  std::atomic<int> begun_{0};
   std::vector<std::thread> servers_;
   int idle_servers_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/processors.h"
 #include "conv/conv.h"
 #include "suites.h"
 
@@ -103,6 +104,32 @@ void test_turns() {
   check(is_beside, "a long request lets others begin");
 }
 
+// As many requests as processors: each does all of its loops itself.
+void test_requests_beside_each_other() {
+  const int processors = allowed_processors();
+  if (processors < 2) return;
+  ThreadPool pool(processors);
+  std::atomic<int> begun{0};
+  std::atomic<int> elsewhere{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < processors; ++caller) {
+    callers.emplace_back([&] {
+      pool.in_turn([&](Turns::Turn*) {
+        const std::thread::id own = std::this_thread::get_id();
+        ++begun;
+        while (begun < processors) std::this_thread::yield();
+        for (int loop = 0; loop < 20; ++loop) {
+          pool.parallel_for(50, [&](std::int64_t) { elsewhere += std::this_thread::get_id() != own; });
+        }
+        ++begun;
+        while (begun < 2 * processors) std::this_thread::yield();
+      });
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  check(elsewhere == 0, "requests at once share the processors");
+}
+
 }  // namespace
 
 // Several sessions may share a pool and a plan.
@@ -142,6 +169,7 @@ void test_threads() {
   test_pool();
   test_concurrent_loops();
   test_turns();
+  test_requests_beside_each_other();
 }
 
 }  // namespace sift::cpu
