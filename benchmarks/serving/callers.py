@@ -3,14 +3,15 @@
     python benchmarks/serving/callers.py [--threads 2] [--callers 8] [--seconds 3] [MODEL.onnx ...]
 
 Requests per second of all callers, and percentiles of their latencies. All ways take turns in one process. With N
-callers a request waits for N - 1 others at the least: percentiles are read against their own median, throughput
-against that of one caller.
+callers a request waits for others: percentiles are read against their own median. Throughput is read against that of
+one caller, turn by turn, since cores of a virtual machine may be near each other in one turn and far in the next.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import statistics
 import sys
 import tempfile
 import time
@@ -28,9 +29,16 @@ from generated import encoder, generate
 
 import sift_onnx
 from sift_onnx.backends.load import Load, under_load
-from sift_onnx.backends.measure import summarize
+from sift_onnx.backends.measure import Timing, summarize
 from sift_onnx.shapes.random_inputs import Feeds, random_feeds
 from sift_onnx.shapes.tensor_specs import model_inputs
+
+_TURNS = 8
+
+
+def _ratio(values: list[float], base: list[float]) -> float:
+    """The median of ratios of the same turn."""
+    return statistics.median(value / one for value, one in zip(values, base, strict=True))
 
 
 def made(folder: Path, sparsity: float) -> list[Path]:
@@ -63,30 +71,28 @@ def measure(path: Path, threads: int, callers: int, seconds: float, folder: Path
         "onnxruntime, one caller": ([other], 1),
         f"onnxruntime, {callers} callers of one session": ([other], callers),
     }
-    slices = 4
     rows = []
     timings: dict[str, list[Any]] = {name: [] for name in ways}
     # Beside other work, more callers get more of the processors: requests per second of processor time tell that apart.
-    per_second: dict[str, float] = dict.fromkeys(ways, 0.0)
-    for _ in range(slices):
+    per_second: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(_TURNS):
         for name, (called, streams) in ways.items():
             run = in_rotation(called, feeds)
             used = time.process_time()
-            (timing,) = under_load([run], Load(streams), seconds=seconds / slices, warmup=0)
+            (timing,) = under_load([run], Load(streams), seconds=seconds / _TURNS, warmup=0)
             used = time.process_time() - used
             timings[name].append(timing)
             # The burst before it has a request of each caller.
             requests = streams + sum(map(len, timing.slices))
-            per_second[name] = max(per_second[name], requests / used)
-    base = max(timing.iterations_per_second for timing in timings["one caller"])
+            per_second[name].append(requests / used)
+    rates = {name: [timing.iterations_per_second for timing in found] for name, found in timings.items()}
     for name, found in timings.items():
-        best = max(found, key=lambda timing: timing.iterations_per_second)
-        summary = summarize(best)
+        summary = summarize(Timing(tuple(one for timing in found for one in timing.slices), 0))
         rows.append({
             "model": path.stem, "threads": threads, "way": name,
-            "requests_per_second": round(best.iterations_per_second, 1),
-            "of_one_caller": round(best.iterations_per_second / base, 3),
-            "processor_of_one": round(per_second[name] / per_second["one caller"], 3),
+            "requests_per_second": round(statistics.median(rates[name]), 1),
+            "of_one_caller": round(_ratio(rates[name], rates["one caller"]), 3),
+            "processor_of_one": round(_ratio(per_second[name], per_second["one caller"]), 3),
             "p50_ms": round(summary.median_ms, 2), "p90_ms": round(summary.p90_ms, 2),
             "p99_ms": round(summary.p99_ms, 2), "p99_of_p50": round(summary.p99_ms / summary.median_ms, 2),
         })  # fmt: skip

@@ -42,7 +42,7 @@ weights and may time both ways. Ratios are relative to onnxruntime's time to ope
 ## Many callers
 
 Requests per second of all callers, also relative to one caller, by time and by processor time, and percentiles of
-latencies. Each row is the best of four slices.
+latencies. Ratios are medians over eight turns, percentiles are of all requests.
 """,
         {
             "model": "model", "way": "who calls", "requests_per_second": "requests/s", "of_one_caller": "of one caller",
