@@ -152,6 +152,10 @@ class Op {
     return {.second = element_count(output_shape(in), second_layout())};
   }
 
+  // What the first run with this shape and this number of threads does before it computes, so that it does so no more:
+  // operators of a sequence do it side by side.
+  virtual void prepare(const Shape&, int, ThreadPool*) const {}
+
   // `out` may be `others.second` if both have the same size. It may be `in` only if the operator is elementwise.
   virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const = 0;
 

@@ -206,6 +206,16 @@ void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* cons
   pool.in_turn([&](Turns::Turn* turn) { run_steps(pool, workspace, arrays, seconds, caches, turn); });
 }
 
+// The tiles of many layers are chosen for a new shape, which takes as long as running small ones.
+void Sequence::prepare(ThreadPool& pool) const {
+  const int threads = pool.threads();
+  if (prepared_->exchange(threads, std::memory_order_relaxed) == threads) return;
+  pool.parallel_for(std::ssize(steps_), [&](std::int64_t i) {
+    const SequenceStep& step = steps_[static_cast<std::size_t>(i)];
+    step.op->prepare(step.shape, threads, &pool);
+  });
+}
+
 void Sequence::run_steps(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays,
                          std::span<double> seconds, std::span<const KeyValueCache> caches, Turns::Turn* turn) const {
   if (caches.size() != cache_count_) {
@@ -219,6 +229,7 @@ void Sequence::run_steps(ThreadPool& pool, Workspace& workspace, std::span<float
                                   std::to_string(place.array) + " it is not");
     }
   }
+  prepare(pool);
   using Clock = std::chrono::steady_clock;
   Workspace::Loan loan = workspace.borrow();
   float* const scratch = loan.buffer().floats(static_cast<std::size_t>(scratch_size_));

@@ -1,6 +1,7 @@
 // A sequence of operators with their buffers, which runs as one call from Python.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -100,6 +101,7 @@ class Sequence {
   void run_each(ThreadPool& pool, Workspace& workspace, std::span<const std::vector<float*>> arrays) const;
 
  private:
+  void prepare(ThreadPool& pool) const;
   void run_steps(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds,
                  std::span<const KeyValueCache> caches, Turns::Turn* turn) const;
   void check(const Place& place, std::int64_t size, Layout layout);
@@ -114,6 +116,8 @@ class Sequence {
   std::vector<bool> writes_;           // by array
   std::vector<std::size_t> together_;  // by step: number of steps that run together from this one on
   std::vector<Place> aligned_;         // in the caller's arrays
+  // The number of threads that operators are prepared for.
+  std::unique_ptr<std::atomic<int>> prepared_ = std::make_unique<std::atomic<int>>(0);
 };
 
 }  // namespace sift::cpu

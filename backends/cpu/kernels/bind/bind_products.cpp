@@ -167,7 +167,7 @@ void bind_products(nb::module_& module) {
           "prepare",
           [](const Conv& conv, const Shape4& shape, int threads) {
             const Unlocked unlocked;
-            conv.prepare(shape_of(shape), threads_of(threads));
+            conv.prepare(shape_of(shape), threads_of(threads), nullptr);
           },
           "shape"_a, "threads"_a,
           "Pack the weights for inputs of this shape, and this many threads now instead of in the first run.")
@@ -182,7 +182,7 @@ void bind_products(nb::module_& module) {
             const Unlocked unlocked;
             pool.parallel_for(static_cast<std::int64_t>(layers.size()), [&](std::int64_t i) {
               const auto layer = static_cast<std::size_t>(i);
-              for (const Shape4& shape : shapes[layer]) layers[layer]->prepare(shape_of(shape), pool.threads());
+              for (const Shape4& shape : shapes[layer]) layers[layer]->prepare(shape_of(shape), pool.threads(), nullptr);
             });
           },
           "layers"_a, "shapes"_a, "pool"_a,

@@ -84,7 +84,7 @@ class Conv final : public Op {
 
   // Packs now, and not in the first run, for inputs of this shape and this many threads; on the threads of `pool`, if
   // there is one.
-  void prepare(const Shape& shape, int threads, ThreadPool* pool = nullptr) const;
+  void prepare(const Shape& shape, int threads, ThreadPool* pool) const override;
 
   // Releases this operator's reference to the SparseWeights that it was made from: 8 bytes per non-zero, in addition to
   // the 6 of a packing. Later packings are made from an existing one, which takes about twice as long. Returns false

@@ -145,6 +145,18 @@ TileCycles estimate_tile(const TilingProblem& problem, const TileShape& tile, co
           .fetching = fetched * slices * rows * nnz};
 }
 
+constexpr double kTask = 300.0;
+
+std::int64_t tiles_of(const TilingProblem& problem, const TileShape& tile) {
+  return count_tiles(tile, problem.units, problem.output_h, problem.output_w).all() * problem.geometry.groups;
+}
+
+// No division takes less: most tiles of a search are done with.
+double least_cycles(const TilingProblem& problem, const TileShape& tile, const TileCycles& cycles) {
+  return static_cast<double>(tiles_of(problem, tile)) / static_cast<double>(problem.threads) *
+         (cycles.multiplying + cycles.packing + kTask);
+}
+
 // How rows are divided among threads, and what the layer takes then.
 struct Division {
   std::int64_t row_chunks;
@@ -155,7 +167,6 @@ struct Division {
 // its sums in a cache, unless more leave threads idle for less time.
 Division divide(const TilingProblem& problem, const TileShape& tile, WeightForm form, const TileCycles& cycles) {
   constexpr std::int64_t kLeastRows = 16;
-  constexpr double kTask = 300.0;
   // The weights stream through what the sums leave of the second-level cache. Dense ones of a matrix product are many,
   // and come from memory: those of few rows stay in a cache until the next tile needs them.
   const std::int64_t for_sums =
@@ -165,8 +176,7 @@ Division divide(const TilingProblem& problem, const TileShape& tile, WeightForm 
   const std::int64_t band_bytes = band * tile.blocks() * tile.lanes() * std::int64_t{sizeof(float)};
   const std::int64_t least = ceil_div(bands, std::max<std::int64_t>(for_sums / band_bytes, 1));
   const std::int64_t most = std::max(least, std::min(bands, bands * band / kLeastRows));
-  const std::int64_t tiles =
-      count_tiles(tile, problem.units, problem.output_h, problem.output_w).all() * problem.geometry.groups;
+  const std::int64_t tiles = tiles_of(problem, tile);
   const std::int64_t threads = problem.threads;
   const auto cycles_of = [&](std::int64_t chunks) {
     // The share of the input that other cores have written: where a core has all rows of its pixels, it has written
@@ -294,6 +304,7 @@ Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Ti
       const std::int64_t slice_channels =
           order != nullptr ? order->slice_channels : even_slice(problem.channels, most, unit);
       const TileCycles cycles = estimate_tile(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes, live);
+      if (least_cycles(problem, tile, cycles) >= least) continue;
       if (const Division division = divide(problem, tile, rows.form, cycles); division.cycles < least) {
         least = division.cycles;
         best = {tile, slice_channels, rows.function,      rows.form, rows.rows_per_call,

@@ -50,7 +50,7 @@ def joined_frames(values: Values, step: Step, spec: Joined) -> PlacedView | None
 def convolve_frames(values: Values, index: int, step: Step, layout: Layout) -> bool:
     """Add the calls of a convolution of overlapping images, one for each; whether it has such."""
     view, dims = values.view(step, 0), values.dims[step.output]
-    if not isinstance(step.spec, Conv) or layout != "planes" or view.stored.layout != "planes":
+    if not isinstance(step.spec, Conv) or layout != "planes" or view.stored.layout != "planes" or view.is_whole:
         return False
     image = math.prod(view.dims[1:])
     is_contiguous = joined([factor for axis in view.axes[1:] for factor in axis]) == ((image, 1),)

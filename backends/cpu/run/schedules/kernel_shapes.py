@@ -16,7 +16,7 @@ Sizes = tuple[int, ...]
 def kernel_shape(sizes: Sequence[int], view: View) -> Shape:
     """(n, c, h, w) of a tensor as kernels read it."""
     if view != "rows":
-        n, c, h, w = (*(1,) * (4 - len(sizes)), *sizes)
+        n, c, h, w = sizes if len(sizes) == 4 else (*(1,) * (4 - len(sizes)), *sizes)
         return (n, c, h, w)
     return (math.prod(sizes[:-1]), sizes[-1] if sizes else 1, 1, 1)
 

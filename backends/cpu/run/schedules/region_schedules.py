@@ -135,7 +135,7 @@ class RegionSchedules:
         outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
         cuts = cut(
             batch.count,
-            0 if batch.is_whole else self._bytes_of_group(dims, batch),
+            lambda: self._bytes_of_group(dims, batch),
             only_rows=self._has_only_rows,
             single=region.single,
             whole=batch.is_whole,

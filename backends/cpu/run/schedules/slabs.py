@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sift_onnx.backends.cpu.lower.layouts import LANES, LANES_PAY, Layout
@@ -42,7 +43,7 @@ def layout_of_rows(count: int) -> Layout:
 
 def cut(
     count: int,
-    bytes_per_group: int,
+    bytes_per_group: Callable[[], int],
     *,
     only_rows: bool = False,
     single: bool = False,
@@ -53,7 +54,7 @@ def cut(
 
     Args:
         count: how many there are.
-        bytes_per_group: what 16 of them take while the largest operator runs.
+        bytes_per_group: what 16 of them take while the largest operator runs; asked for where lanes are filled.
         only_rows: they are rows of matrices. All full groups are then one slab, since a slab reads the weights once,
             and these are larger than the rows.
         single: each slab is one image, with pixels in the lanes, whatever their number.
@@ -69,7 +70,7 @@ def cut(
     if rest >= LANES_PAY:
         full, rest = full + 1, 0
     in_lanes = count - rest
-    groups = max(1, full) if only_rows else max(1, _SLAB_BYTES // max(bytes_per_group, 1))
+    groups = max(1, full) if only_rows or not in_lanes else max(1, _SLAB_BYTES // max(bytes_per_group(), 1))
     size = LANES if apart else min(groups, max(1, full)) * LANES
     slabs = [Slab(first, min(size, in_lanes - first), count, "images16") for first in range(0, in_lanes, size)]
     if rest:

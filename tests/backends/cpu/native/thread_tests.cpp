@@ -155,7 +155,7 @@ void test_concurrent_runs(const KernelTable& kernels) {
         Tensor y = run(conv, pool, kernels, shape, in, nullptr);
         for (std::int64_t i = 0; i < 2 * 40 * 14 * 14; ++i) wrong += y[i] != expected[i];
         // Some pack for other shapes meanwhile, from the source or from each other's packings.
-        conv.prepare({1, 24, 14 + repeat % 3 * 9, 14 + caller * 7}, 1 + repeat % 3);
+        conv.prepare({1, 24, 14 + repeat % 3 * 9, 14 + caller * 7}, 1 + repeat % 3, nullptr);
         if (repeat == 5 + caller) conv.release_source();
         wrong += conv.weight_bytes() == 0;
       }
