@@ -48,11 +48,35 @@ template <int Limbs, bool Masked>
 // rows, which are sums of lanes, take hardly longer than the end of one.
 inline constexpr std::int64_t kFixedTogether = 4;
 
-// Where values are asked for lies behind all of the rows that are multiplied together.
-[[gnu::always_inline]] inline std::ptrdiff_t values_ahead(const PackedRowsArgs& args, std::int64_t row) {
-  const std::size_t own = args.starts[row + kFixedTogether] - args.starts[row];
-  return std::max(static_cast<std::ptrdiff_t>(own), kValuesAhead);
-}
+// Asks for what later rows have, in the order in which it lies in memory: one stream of values and one of masks, where
+// rows that are multiplied together read four of each.
+template <bool Masked>
+class FixedAhead {
+ public:
+  // What is asked for lies behind all of the rows that are multiplied together.
+  [[gnu::always_inline]] FixedAhead(const PackedRowsArgs& args, std::int64_t row) : into_level2_(args.into_level2) {
+    const auto own = static_cast<std::ptrdiff_t>(args.starts[row + kFixedTogether] - args.starts[row]);
+    values_ = args.values + args.starts[row] + std::max(own, kValuesAhead);
+    bytes_ = own / ((args.words + kLineWords - 1) / kLineWords);
+    if constexpr (Masked) masks_ = args.masks + row * args.words + std::max(kFixedTogether * args.words, kMasksAhead);
+  }
+
+  // As much as the rows have in the words of one line of masks.
+  [[gnu::always_inline]] void prefetch() {
+    if constexpr (Masked) {
+      prefetch_lines(masks_, kFixedTogether, into_level2_);
+      masks_ += kFixedTogether * kLineWords;
+    }
+    prefetch_lines(values_, (bytes_ + 63) / 64, into_level2_);
+    values_ += bytes_;
+  }
+
+ private:
+  const bool into_level2_;
+  const std::byte* values_;
+  std::ptrdiff_t bytes_;
+  const std::uint64_t* masks_ = nullptr;
+};
 
 template <int Limbs, bool Masked>
 [[gnu::always_inline]] inline void multiply_fixed_four(const PackedRowsArgs& args, const std::byte* x, std::int64_t row,
@@ -61,19 +85,14 @@ template <int Limbs, bool Masked>
   const std::byte* values[kFixedTogether];
 #pragma GCC unroll 4
   for (int r = 0; r < kFixedTogether; ++r) values[r] = args.values + args.starts[row + r];
-  const std::ptrdiff_t ahead = values_ahead(args, row);
-  const std::int64_t masks_ahead = std::max(kFixedTogether * args.words, kMasksAhead);
+  FixedAhead<Masked> ahead(args, row);
   __m512i sums[Limbs][kFixedTogether];
   for (auto& own : sums) {
     for (auto& sum : own) sum = _mm512_setzero_si512();
   }
   for (std::int64_t first = 0; first < args.words; first += kLineWords) {
     const std::int64_t end = std::min(first + kLineWords, args.words);
-#pragma GCC unroll 4
-    for (int r = 0; r < kFixedTogether; ++r) {
-      if constexpr (Masked) prefetch_lines(masks + r * args.words + first + masks_ahead, 1, args.into_level2);
-      prefetch_lines(values[r] + ahead, args.lines_per_block, args.into_level2);
-    }
+    ahead.prefetch();
 #pragma GCC unroll 1
     for (std::int64_t word = first; word < end; ++word) {
       __m512i weights[kFixedTogether];
