@@ -88,6 +88,13 @@ void multiply_group(const PackedRowsArgs& args, std::int64_t row_begin, std::int
       return values + (end < args.words && ahead >= rows && rows > kAhead ? ahead - rows : ahead);
     };
     for (; row + kRowsTogether <= rows; row += kRowsTogether) {
+      // Where a slice is not all columns, the masks of two rows do not follow each other.
+      if (Masked && slices > 1) {
+        const std::uint64_t* const masks = args.masks + (row_begin + row + kAhead) * args.words + begin;
+        for (int r = 0; r < kRowsTogether; ++r) {
+          prefetch_lines(masks + r * args.words, (slice_words + kLineWords - 1) / kLineWords, true);
+        }
+      }
       multiply_slice<Type, Masked, kRowsTogether>(args, x, row_begin + row, begin, end, values + row, next(),
                                                   sums + row * kRowsOfGroup);
     }
