@@ -156,7 +156,8 @@ class Op {
   // operators of a sequence do it side by side.
   virtual void prepare(const Shape&, int, ThreadPool*) const {}
 
-  // `out` may be `others.second` if both have the same size. It may be `in` only if the operator is elementwise.
+  // `out` may be `others.second` if both have the same size. It may be `in` only if the operator is elementwise,
+  // or a normalization.
   virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const = 0;
 
   // Whether `other` may run together with this operator on the same input. The input is then prepared once, and threads

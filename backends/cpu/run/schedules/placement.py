@@ -19,6 +19,8 @@ __all__ = ["Call", "Part", "Place", "place"]
 Place = tuple[str, int]
 # Operators that have not read all of their second operand when they begin to write.
 _READ_IN_ANY_ORDER = (_kernels.BatchedMatmul, _kernels.ViewArithmetic)
+# Operators that have read all of a value's row, or the value, when they write there.
+_IN_PLACE = (_kernels.Elementwise, _kernels.GroupNormalization, _kernels.LayerNormalization)
 
 
 class Part(Struct, frozen=True):
@@ -167,11 +169,18 @@ def _homes(
         if name in fixed or name in home:
             continue
         home[name] = name
-        # A result takes the place of a second operand that no later call reads: it is read just before the write.
-        is_apart = isinstance(call.op, _READ_IN_ANY_ORDER)
-        if len(call.inputs) == 2 and call.output == name and writes[name] == 1 and not is_apart:
-            second = call.inputs[1]
-            dies = second in home and last[second] == i and second != roots[call.inputs[0]]
-            if dies and nbytes[second] == nbytes[name]:
-                home[name] = home[second]
+        if call.output != name or writes[name] > 1:
+            continue
+        # A result takes the place of an operand that no later call reads. A second one is read just before the write. A
+        # first one that a core wrote for another is its own once it has read it, where elsewhere it may have to ask.
+        first, *others = (roots[operand] for operand in call.inputs)
+        replaced = []
+        if first not in others and len(others) == 1 and not isinstance(call.op, _READ_IN_ANY_ORDER):
+            replaced.append(call.inputs[1])
+        if first not in others and isinstance(call.op, _IN_PLACE):
+            replaced.append(call.inputs[0])
+        for operand in replaced:
+            if operand in home and last[operand] == i and nbytes[operand] == nbytes[name]:
+                home[name] = home[operand]
+                break
     return home

@@ -30,6 +30,42 @@ def test_rows_are_normalized(
     np.testing.assert_allclose(run(_kernels.ThreadPool(2), op, x), expected, rtol=2e-4, atol=2e-4 * (1 + mean / 10))
 
 
+@pytest.mark.parametrize("isa", _kernels.supported_isas())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_results_may_lie_where_the_operand_does(isa: str, layout: str, is_grouped: bool) -> None:
+    rng = np.random.default_rng(0)
+    shape = (32, 24, 3, 5) if is_grouped else (32, 24, 1, 1)
+    scale, shift = random_array(rng, (24,)), random_array(rng, (24,))
+    if is_grouped:
+        op = _kernels.GroupNormalization(scale, shift, 4, 1e-3, layout=layout, isa=isa)
+    else:
+        op = _kernels.LayerNormalization(scale, shift, 1e-3, layout=layout, isa=isa)
+    x = random_array(rng, shape)
+    size = x.size
+    copy = _kernels.Elementwise("first", layout=layout, isa=isa)
+    whole = (None, None, None)
+    apart = [(copy, shape, (0, 0), whole, (-1, 0)), (op, shape, (-1, 0), whole, (-1, size))]
+    there = [(copy, shape, (0, 0), whole, (-1, 0)), (op, shape, (-1, 0), whole, (-1, 0))]
+    results = []
+    for steps, at in ((apart, size), (there, 0)):
+        sequence = _kernels.Sequence([*steps, (copy, shape, (-1, at), whole, (1, 0))], 2 * size, [size, size])
+        y = aligned(size)
+        source = aligned(size)
+        source[:] = x.ravel()
+        sequence.run(_kernels.ThreadPool(2), _kernels.Workspace(), [source, y])
+        results.append(y)
+    np.testing.assert_array_equal(results[0], results[1])
+    assert np.abs(results[0]).max() > 0.1
+
+
+def aligned(size: int) -> np.ndarray:
+    """Zeros at an address that any layout takes."""
+    room = np.zeros(size + 16, np.float32)
+    begin = -room.ctypes.data // 4 % 16
+    return room[begin : begin + size]
+
+
 def test_scales_and_shifts_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="one scale and one shift per channel"):
         _kernels.LayerNormalization(np.ones(3, np.float32), np.ones(2, np.float32), 1e-5)

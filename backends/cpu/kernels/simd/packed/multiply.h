@@ -61,8 +61,6 @@ inline void multiply_one_by_one(const PackedRowsArgs& args) {
 // `First` to before `First + Count` of the rows of x.
 template <ValueType Type, int Count, bool Masked, bool Grouped>
 void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
-  constexpr int kParts = kWordColumns / kVecLanes;
-  constexpr std::uint32_t kPart = kVecLanes == 16 ? 0xFFFFU : 0xFFU;
   constexpr int kSums = Count == 1 ? 4 : Count == 2 ? 2 : 1;  // as many as hide the latency of an addition
   const std::ptrdiff_t x_floats = args.words * kWordColumns;
   const float* const x = args.x + first * x_floats;
@@ -75,11 +73,11 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
     for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
       prefetch_values(args, value);
       const float* const operands = x + word * kWordColumns;
+      const WordParts parts = parts_of(bits);
 #pragma GCC unroll 8
-      for (int part = 0; part < kParts; ++part) {
-        const std::uint32_t lanes = static_cast<std::uint32_t>(bits >> (part * kVecLanes)) & kPart;
-        Vec weights = Masked ? expanded<Type>(lanes, value) : converted<Type>(value);
-        value += static_cast<std::size_t>(Masked ? __builtin_popcount(lanes) : kVecLanes) * bytes_of(Type);
+      for (int part = 0; part < WordParts::kCount; ++part) {
+        const std::byte* const at = value + parts.before[part] * bytes_of(Type);
+        Vec weights = Masked ? expanded<Type>(parts.lanes[part], at) : converted<Type>(at);
         if constexpr (Grouped) {
           if (scaled == 0) {
             // Columns behind the last one have no group.
@@ -94,6 +92,7 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
           sums[i][part % kSums] += weights * load(operands + i * x_floats + part * kVecLanes);
         }
       }
+      value += parts.before[WordParts::kCount] * bytes_of(Type);
     });
 #pragma GCC unroll 4
     for (int i = 0; i < Count; ++i) {

@@ -23,8 +23,6 @@ template <ValueType Type, bool Masked, int Rows>
 [[gnu::always_inline]] inline void multiply_slice(const PackedRowsArgs& args, const float* x, std::int64_t row,
                                                   std::int64_t begin, std::int64_t end, const std::byte** values,
                                                   const std::byte* const* next, float* sums) {
-  constexpr int kParts = kWordColumns / kVecLanes;
-  constexpr std::uint32_t kPart = kVecLanes == 16 ? 0xFFFFU : 0xFFU;
   const std::uint64_t* masks[Rows];
   const std::byte* value[Rows];
   std::ptrdiff_t ahead[Rows];
@@ -38,18 +36,17 @@ template <ValueType Type, bool Masked, int Rows>
 #pragma GCC unroll 1
   for (std::int64_t word = begin; word < end; ++word) {
     const float* const operands = own_register(x + word * kGroupStep);
-    std::uint64_t bits[Rows];
+    WordParts parts[Rows];
 #pragma GCC unroll 2
-    for (int r = 0; r < Rows; ++r) bits[r] = Masked ? masks[r][word] : ~std::uint64_t{0};
+    for (int r = 0; r < Rows; ++r) parts[r] = parts_of(Masked ? masks[r][word] : ~std::uint64_t{0});
 #pragma GCC unroll 8
-    for (int part = 0; part < kParts; ++part) {
+    for (int part = 0; part < WordParts::kCount; ++part) {
       Vec weights[Rows];
 #pragma GCC unroll 2
       for (int r = 0; r < Rows; ++r) {
-        const std::uint32_t lanes = static_cast<std::uint32_t>(bits[r] >> (part * kVecLanes)) & kPart;
-        prefetch_lines(value[r] + ahead[r], 1, args.into_level2);
-        weights[r] = Masked ? expanded<Type>(lanes, value[r]) : converted<Type>(value[r]);
-        value[r] += static_cast<std::size_t>(Masked ? __builtin_popcount(lanes) : kVecLanes) * bytes_of(Type);
+        const std::byte* const at = value[r] + parts[r].before[part] * bytes_of(Type);
+        prefetch_lines(at + ahead[r], 1, args.into_level2);
+        weights[r] = Masked ? expanded<Type>(parts[r].lanes[part], at) : converted<Type>(at);
       }
 #pragma GCC unroll 8
       for (int i = 0; i < kRowsOfGroup; ++i) {
@@ -58,6 +55,8 @@ template <ValueType Type, bool Masked, int Rows>
         for (int r = 0; r < Rows; ++r) products[r][i] += weights[r] * operand;
       }
     }
+#pragma GCC unroll 2
+    for (int r = 0; r < Rows; ++r) value[r] += parts[r].before[WordParts::kCount] * bytes_of(Type);
   }
 #pragma GCC unroll 2
   for (int r = 0; r < Rows; ++r) {

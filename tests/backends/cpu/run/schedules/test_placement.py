@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.schedules.placement import Call, Part, place
 
@@ -83,3 +85,18 @@ def test_a_sum_takes_the_place_of_its_second_operand_alone() -> None:
     assert left[-1] == ("d", "c")
     assert places["sum"] == (-1, places["c"][1] + 2 * CHANNEL)
     assert places["x"] == places["c"]
+
+
+def test_a_normalization_takes_the_place_of_what_no_later_call_reads() -> None:
+    norm = _kernels.LayerNormalization(np.ones(1, np.float32), np.zeros(1, np.float32), 1e-5)
+    calls = [call("x", "in"), Call(norm, SHAPE, ("x",), "y", None), call("z", "y")]
+    _, places = placed(calls, {})
+    assert places["y"] == places["x"]
+    _, places = placed([*calls, call("end", "z", "x")], {})
+    assert places["y"] != places["x"]
+
+
+def test_an_operator_takes_the_place_of_no_operand_that_another_one_lies_in() -> None:
+    calls = [call("x", "in"), cut("s", "x", 1), call("y", "x", "s"), call("d", "y")]
+    _, places = placed(calls, {"x": 2, "y": 2})
+    assert places["y"] != places["x"]
