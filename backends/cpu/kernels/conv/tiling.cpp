@@ -145,7 +145,7 @@ TileCycles estimate_tile(const TilingProblem& problem, const TileShape& tile, co
           .fetching = fetched * slices * rows * nnz};
 }
 
-constexpr double kTask = 300.0;
+constexpr double kTask = 300.0;  // cycles of a task besides its work
 
 std::int64_t tiles_of(const TilingProblem& problem, const TileShape& tile) {
   return count_tiles(tile, problem.units, problem.output_h, problem.output_w).all() * problem.geometry.groups;

@@ -21,6 +21,10 @@ constexpr std::int64_t kMostInWindows = 256;
 // Parts of rows of x by which some rows of weights are multiplied before the next, while these are in a cache.
 constexpr std::int64_t kMostParts = 4;
 
+// Of few rows of x. The fewer there are, the less often a thread has weights that are in the other's caches, having
+// begun a little earlier; one that begins late leaves some to the others.
+constexpr std::int64_t kTasksPerThread = 4;
+
 // Buffers of the calling thread. They are read by the others while they work for it.
 struct Scratch {
   AlignedBuffer x;
@@ -236,11 +240,18 @@ void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, std::spa
     } else {
       pool.parallel_for(count, prepare);
     }
-    pool.parallel_for(first_chunk[runs.size()], [&](std::int64_t chunk) {
+    const std::int64_t chunks = first_chunk[runs.size()];
+    const std::int64_t tasks = std::min(chunks, kTasksPerThread * pool.threads());
+    pool.parallel_for(tasks, [&](std::int64_t task) {
+      const std::int64_t last = chunks * (task + 1) / tasks;
       std::size_t i = 0;
-      while (chunk >= first_chunk[i + 1]) ++i;
-      const std::int64_t* const bounds = matmul_of(runs[i]).weights_->chunks().data() + (chunk - first_chunk[i]);
-      multiply(i, bounds[0], bounds[1]);
+      for (std::int64_t chunk = chunks * task / tasks; chunk < last;) {
+        while (chunk >= first_chunk[i + 1]) ++i;
+        const std::int64_t end = std::min(last, first_chunk[i + 1]);
+        const std::int64_t* const bounds = matmul_of(runs[i]).weights_->chunks().data();
+        multiply(i, bounds[chunk - first_chunk[i]], bounds[end - first_chunk[i]]);
+        chunk = end;
+      }
     });
   }
 }
