@@ -182,7 +182,8 @@ void bind_products(nb::module_& module) {
             const Unlocked unlocked;
             pool.parallel_for(static_cast<std::int64_t>(layers.size()), [&](std::int64_t i) {
               const auto layer = static_cast<std::size_t>(i);
-              for (const Shape4& shape : shapes[layer]) layers[layer]->prepare(shape_of(shape), pool.threads(), nullptr);
+              for (const Shape4& shape : shapes[layer])
+                layers[layer]->prepare(shape_of(shape), pool.threads(), nullptr);
             });
           },
           "layers"_a, "shapes"_a, "pool"_a,
