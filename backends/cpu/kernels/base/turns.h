@@ -1,4 +1,4 @@
-// Requests in the order in which they came, only so many of them at once.
+// Runs requests in the order in which they came, and limits how many run at once.
 //
 // More requests than processors do not finish sooner: each evicts from the caches what the others need, and the system
 // lets all of them run a little, so that some take twice as long as others. Requests that take long give up their turn,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_reference import LAYOUTS, random_array, run
+from kernel_reference import LAYOUTS, aligned, random_array, run
 
 from sift_onnx.backends.cpu import _kernels
 
@@ -57,13 +57,6 @@ def test_results_may_lie_where_the_operand_does(isa: str, layout: str, is_groupe
         results.append(y)
     np.testing.assert_array_equal(results[0], results[1])
     assert np.abs(results[0]).max() > 0.1
-
-
-def aligned(size: int) -> np.ndarray:
-    """Zeros at an address that any layout takes."""
-    room = np.zeros(size + 16, np.float32)
-    begin = -room.ctypes.data // 4 % 16
-    return room[begin : begin + size]
 
 
 def test_scales_and_shifts_that_do_not_fit_are_refused() -> None:
