@@ -128,8 +128,8 @@ double least_cycles(const TilingProblem& problem, const TileShape& tile, const T
          (cycles.multiplying + cycles.packing + kTask);
 }
 
-// Each chunk of a tile is a task and fills the panel again, so there are as few as keep its sums in a cache, unless more
-// leave threads idle for less time.
+// Each chunk of a tile is a task and fills the panel again, so there are as few as keep its sums in a cache, unless
+// more leave threads idle for less time.
 Division divide(const TilingProblem& problem, const TileShape& tile, WeightForm form, const TileCycles& cycles) {
   constexpr std::int64_t kLeastRows = 16;
   // The weights stream through what the sums leave of the second-level cache. Dense ones of a matrix product are many,
