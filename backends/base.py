@@ -61,6 +61,8 @@ class CompileOptions:
         weight_values: how the CPU back end holds weights of matrix products that the model stores in float32: ``fp32``
             keeps their bits; ``bf16``, ``fp16`` and ``int8``, with a scale per output, round them, and take fewer bytes
             from memory. Other back ends keep the bits.
+        exact_integers: whether onnxruntime adds products of bytes without saturation. On an x86 processor without VNNI
+            it otherwise adds pairs of them in 16 bits, which is faster. The kernels never saturate.
 
     Raises:
         UsageError: threads or batch below 1.
@@ -72,6 +74,7 @@ class CompileOptions:
     deterministic: bool = False
     packed_cache: str | os.PathLike[str] | None = None
     weight_values: str = "fp32"
+    exact_integers: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("threads", self.threads), ("batch", self.batch)):

@@ -36,7 +36,10 @@ from sift_onnx.operators.domains import is_standard
 from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
 from sift_onnx.shapes.tensor_specs import TensorSpec, shape_text
 
-__all__ = ["OnnxRuntimeBackend", "OnnxRuntimeProgram"]
+__all__ = ["EXACT_INTEGERS", "OnnxRuntimeBackend", "OnnxRuntimeProgram"]
+
+# The entry of a session's options that keeps sums of products of bytes from saturating where there is no VNNI.
+EXACT_INTEGERS = "session.x64quantprecision"
 
 _PROVIDER = "CPUExecutionProvider"
 _REASON = "the only execution provider of this back end"
@@ -130,6 +133,8 @@ class OnnxRuntimeProgram(Program):
         options.add_session_config_entry("session.intra_op.spin_duration_us", "500")
         if not self._stays_awake:
             options.add_session_config_entry("session.force_spinning_stop", "1")
+        if self._options.exact_integers:
+            options.add_session_config_entry(EXACT_INTEGERS, "1")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         return options
 

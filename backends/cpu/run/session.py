@@ -114,7 +114,11 @@ class InferenceSession:
             source = Model.load(source)
         cache = settings.packed_cache if packed_cache is None else packed_cache
         options = CompileOptions(
-            settings.threads, deterministic=settings.deterministic, packed_cache=cache, weight_values=weight_values
+            settings.threads,
+            deterministic=settings.deterministic,
+            packed_cache=cache,
+            weight_values=weight_values,
+            exact_integers=settings.exact_integers,
         )
         self._program = CpuProgram(source, options, pool)
         self._output_names = [spec.name for spec in self._program.outputs]

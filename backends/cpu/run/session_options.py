@@ -14,6 +14,7 @@ from typing import Any
 
 import onnxruntime as ort
 
+from sift_onnx.backends.onnxruntime import EXACT_INTEGERS
 from sift_onnx.errors import BackendError, UsageError
 
 __all__ = ["PACKED_CACHE", "SessionSettings", "check_providers", "check_run_options", "session_settings"]
@@ -64,6 +65,7 @@ class SessionSettings:
         options: the options that were given, or new ones that say the same.
         deterministic: whether nothing is timed to choose where the model runs: ``use_deterministic_compute``.
         packed_cache: folder of lowered models, the entry ``sift.packed_cache``; None for none.
+        exact_integers: onnxruntime's entry ``session.x64quantprecision``, for the parts that it runs.
     """
 
     threads: int | None
@@ -72,6 +74,7 @@ class SessionSettings:
     options: ort.SessionOptions
     deterministic: bool = False
     packed_cache: str | None = None
+    exact_integers: bool = False
 
 
 def session_settings(
@@ -113,6 +116,7 @@ def session_settings(
             given,
             given.use_deterministic_compute,
             _entry(given, PACKED_CACHE) or None,
+            _entry(given, EXACT_INTEGERS) == "1",
         )
     else:
         raise UsageError(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
+from exact_onnxruntime import exact_onnxruntime
 from onnxruntime.quantization import QuantType
 from quantized_nets import MICROSOFT, STATIC, Array, PrunedNet, dynamic, inputs_of, integer_net, static
 from quantizer_spellings import with_turned_weights, without_bytes_between
@@ -47,11 +47,7 @@ def lowered(model: onnx.ModelProto) -> list[Step]:
 
 
 def wanted(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, feeds))
+    return list(exact_onnxruntime(model).run(feeds).values())
 
 
 def assert_close(steps: Sequence[Step], model: onnx.ModelProto) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from exact_onnxruntime import exact_onnxruntime
 from half_nets import halved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -33,7 +34,6 @@ import sift_onnx
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.lowering.specs import Attention, Dequantize, Quantize, QuantizedConv
-from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("every_region_pays")
 def assert_same(model: onnx.ModelProto, batches: tuple[int, ...] = (1, 3, 17), step: float | None = None) -> CpuProgram:
     """All of the model in the kernels, outputs within ``step``; None is one step of the last scale."""
     program = CpuProgram(model, ONE_THREAD)
-    whole = OnnxRuntimeProgram(model, ONE_THREAD)
+    whole = exact_onnxruntime(model)
     assert set(places(program).values()) <= {"kernels", "folded"}, reasons(program)
     for batch in batches:
         feeds = inputs_of(model, batch, seed=batch)
@@ -110,7 +110,7 @@ def test_int8_without_zero_points() -> None:
     # onnxruntime 1.32 takes the type of an absent zero point for uint8 where it fuses a sum, and refuses the file.
     program = CpuProgram(without_zero_points(model), ONE_THREAD)
     feeds = inputs_of(model, 3)
-    compare(program.run(feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(feeds), last_scale(program))
+    compare(program.run(feeds), exact_onnxruntime(model).run(feeds), last_scale(program))
     assert "int8, " in reasons(program)["second"]
 
 
@@ -122,7 +122,7 @@ def test_scales_of_halves() -> None:
     assert "int8, " in reasons(program)["second"]
     assert len(program.parts) == 1
     feeds = {name: array.astype(np.float16) for name, array in inputs_of(model, 3).items()}
-    compare(program.run(feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(feeds), last_scale(program))
+    compare(program.run(feeds), exact_onnxruntime(model).run(feeds), last_scale(program))
 
 
 def test_floats_between_a_layer_and_a_sum() -> None:
@@ -240,7 +240,7 @@ def test_layers_quantized_in_the_run_have_the_bits_of_their_operand() -> None:
     tail = onnx.utils.Extractor(model).extract_model([x], [y])
     for batch in (1, 4, 16, 21):
         found = program.run(inputs_of(model, batch, seed=batch))
-        wanted = OnnxRuntimeProgram(tail, ONE_THREAD).run({x: found[x]})
+        wanted = exact_onnxruntime(tail).run({x: found[x]})
         np.testing.assert_array_equal(found[y], wanted[y])
 
 
@@ -259,7 +259,7 @@ def test_layers_of_integers() -> None:
 def test_layers_of_integers_have_the_bits_of_their_floats(is_pooled: bool) -> None:
     # Both the floats between two layers and their quotients are rounded: quantizing at once would differ at halves.
     model = integer_net(is_pooled=is_pooled, has_head=False)
-    program, whole = CpuProgram(model, ONE_THREAD), OnnxRuntimeProgram(model, ONE_THREAD)
+    program, whole = CpuProgram(model, ONE_THREAD), exact_onnxruntime(model)
     for seed in range(6):
         feeds = inputs_of(model, 16, seed)
         found, wanted = program.run(feeds), whole.run(feeds)
@@ -340,10 +340,10 @@ class TestBytesAtTheBorder:
     def test_products(self) -> None:
         net = ByteNet(np.uint8, 3, 8, 5)
         x = net.op("Reshape", "x", net.constant(np.array([-1, 40])))
-        weights = (net.integers(40, 12), net.constant(np.float32(0.01)), net.constant(np.int8(0)))
-        net.output_bytes(net.op("QLinearMatMul", x, *net.point(), *weights, *net.point()))
+        scales = [(net.constant(np.float32(0.01)), net.constant(np.int8(0))) for _ in range(2)]
+        net.output_bytes(net.op("QLinearMatMul", x, *net.point(), net.integers(40, 12), *scales[0], *net.point()))
         bias = net.constant(np.arange(12, dtype=np.int32) * 50)
-        y = net.op("QGemm", x, *net.point(), net.integers(12, 40), *weights[1:], bias, *net.point(), transB=1,
+        y = net.op("QGemm", x, *net.point(), net.integers(12, 40), *scales[1], bias, *net.point(), transB=1,
                    domain=MICROSOFT)  # fmt: skip
         net.output_bytes(y)
         net.assert_exact()
@@ -427,7 +427,7 @@ class ByteNet(PrunedNet):
             info.type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
         program = CpuProgram(model, ONE_THREAD)
         assert set(places(program).values()) <= {"kernels", "folded"}, reasons(program)
-        found, wanted = program.run(self.feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(self.feeds)
+        found, wanted = program.run(self.feeds), exact_onnxruntime(model).run(self.feeds)
         for name, array in wanted.items():
             assert found[name].dtype == array.dtype
             np.testing.assert_allclose(found[name].astype(int), array.astype(int), rtol=0, atol=steps, err_msg=name)

@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from builders import linear, random_weight
+from nets import Net
 
 import sift_onnx
 from sift_onnx.errors import BackendError, UsageError
@@ -124,6 +125,19 @@ def test_entries_that_have_no_effect_are_said():
     made.add_session_config_entry("session.intra_op.allow_spinning", "0")
     with pytest.warns(UserWarning, match=r"session\.intra_op\.allow_spinning"):
         Session(MODEL, made)
+
+
+def test_sums_of_bytes_are_exact_where_that_is_asked_for():
+    """The entry reaches what onnxruntime runs; kernels are exact with or without it."""
+    net = Net(17)
+    x = net.input("x", 8, 64, values=np.full((8, 64), 255, np.uint8), declared=[8, 64])
+    net.output(net.op("MatMulInteger", x, net.constant(np.full((64, 4), 127, np.int8))))
+    model = net.model()
+    made = ort.SessionOptions()
+    made.add_session_config_entry("session.x64quantprecision", "1")
+    session = Session(model, made)
+    assert {one.placement for one in session.placements} == {"onnxruntime"}
+    np.testing.assert_array_equal(session.run(None, net.feeds)[0], 255 * 127 * 64)
 
 
 def test_a_log_that_is_to_say_less_says_nothing():
