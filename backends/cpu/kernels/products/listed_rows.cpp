@@ -55,6 +55,7 @@ void ListedRows::list_slices(std::int64_t first, std::int64_t end) {
       ListArgs args{};
       weights_->describe(first_row_ + row, args);
       args.rows = std::min(together, stored_ - row);
+      args.ahead = row + 2 * together <= stored_ ? together : 0;
       args.column_bytes = slices_.column_bytes;
       args.taken = taken_.data() + row;
       for (std::int64_t slice = first; slice < end; ++slice) {
@@ -78,23 +79,28 @@ void ListedRows::list_lists() {
   for (std::int64_t row = 0; row < stored_; ++row) {
     std::int64_t slice = 0;
     std::uint32_t at = starts_of(0)[row];
-    const auto end_slices = [&](std::int64_t end) {
-      while (slice < end) {
-        starts_of(slice)[row + 1] = at;
-        if (++slice < slices_.count) at = starts_of(slice)[row];
-      }
+    const auto end_slice = [&] {
+      starts_of(slice)[row + 1] = at;
+      if (++slice < slices_.count) at = starts_of(slice)[row];
     };
     for (const PackedRows::Slice& part : weights_->slices()) {
+      const std::uint16_t* const columns = part.columns.data();
+      const float* const values = part.values.data();
       const std::size_t end = part.starts[index(first_row_ + row) + 1];
-      for (std::size_t i = part.starts[index(first_row_ + row)]; i < end; ++i, ++at) {
-        const std::int64_t column = part.first + part.columns[i];
-        end_slices(column / slices_.columns);
-        const auto in_slice = static_cast<std::uint32_t>(column - slice * slices_.columns);
-        offsets_[place_of(slice) + at] = static_cast<std::uint16_t>(in_slice * slices_.column_bytes);
-        values_[place_of(slice) + at] = part.values[i];
+      for (std::size_t i = part.starts[index(first_row_ + row)]; i < end;) {
+        // Columns of the part that this slice begins and ends with.
+        const std::int64_t first_column = slice * slices_.columns - part.first;
+        const std::int64_t end_column = first_column + slices_.columns;
+        std::uint16_t* const offsets = offsets_ + place_of(slice);
+        float* const listed = values_ + place_of(slice);
+        for (; i < end && columns[i] < end_column; ++i, ++at) {
+          offsets[at] = static_cast<std::uint16_t>((columns[i] - first_column) * slices_.column_bytes);
+          listed[at] = values[i];
+        }
+        if (i < end) end_slice();
       }
     }
-    end_slices(slices_.count);
+    while (slice < slices_.count) end_slice();
   }
 }
 

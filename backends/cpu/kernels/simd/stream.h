@@ -11,8 +11,43 @@
 namespace sift::cpu::SIFT_ISA {
 
 template <int Width>
-struct LanesOf {
+struct VectorOf {
   typedef float Type __attribute__((vector_size(Width * 4), aligned(4), may_alias));
+};
+
+// Floats of several registers. A vector type of that size would be kept in memory: GCC makes parts of each operation,
+// and puts them together after it.
+template <int Width>
+struct [[gnu::may_alias]] RegistersOf {
+  static constexpr int kCount = Width / kVecLanes;
+  typename VectorOf<kVecLanes>::Type part[kCount];
+
+  [[gnu::always_inline]] RegistersOf& operator+=(const RegistersOf& other) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) part[i] += other.part[i];
+    return *this;
+  }
+  [[gnu::always_inline]] friend RegistersOf operator+(RegistersOf sum, const RegistersOf& other) {
+    return sum += other;
+  }
+  [[gnu::always_inline]] friend RegistersOf operator+(RegistersOf sum, float value) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) sum.part[i] += value;
+    return sum;
+  }
+  [[gnu::always_inline]] friend RegistersOf operator*(float value, RegistersOf product) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) product.part[i] *= value;
+    return product;
+  }
+};
+
+template <int Width>
+struct LanesOf : VectorOf<Width> {};
+template <int Width>
+  requires(Width > kVecLanes)
+struct LanesOf<Width> {
+  using Type = RegistersOf<Width>;
 };
 template <int Width>
 using Lanes = typename LanesOf<Width>::Type;

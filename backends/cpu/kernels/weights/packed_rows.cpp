@@ -253,6 +253,7 @@ void PackedRows::describe(PackedRowsArgs& args) const {
   }
   const auto all_bytes = static_cast<double>(values_.size() - kValuePadding);
   const double word_bytes = all_bytes / static_cast<double>(rows_ * words_);
+  args.word_values = word_bytes / static_cast<double>(bytes_of(type_));
   // More lines may be under way to Zen 4's second-level cache than to its first. What was not asked for waits all the
   // longer: some words have more values than the mean.
   args.into_level2 = detected_microarchitecture() == Microarchitecture::zen4;

@@ -264,12 +264,13 @@ def test_whole_numbers_have_exact_products_with_any_rows_beside_them(
 
 
 @pytest.mark.parametrize("layout", ["planes", "images16"])
-@pytest.mark.parametrize("m", [1, 7, 100])
+@pytest.mark.parametrize("m", [1, 7, 16, 100])
 @pytest.mark.parametrize("values", ["float32", "int8"])
-def test_any_number_of_threads_writes_the_same_bits(layout: str, m: int, values: str) -> None:
+@pytest.mark.parametrize("density", [0.13, 0.3, 0.6])
+def test_any_number_of_threads_writes_the_same_bits(layout: str, m: int, values: str, density: float) -> None:
     rng = np.random.default_rng(0)
     x = random_array(rng, (m, 700))
-    made = packed(random_sparse(rng, (301, 700), 0.3), values)
+    made = packed(random_sparse(rng, (301, 700), density), values)
     one, three = (product(_kernels.ThreadPool(threads), _kernels.Matmul(made, layout=layout), x) for threads in (1, 3))
     np.testing.assert_array_equal(one, three)
 

@@ -40,27 +40,47 @@ template <ValueType Type>
 #endif
 }
 
-#if !defined(__AVX512F__)
-// For each set of lanes: which of the packed values each takes; -1 where it takes none.
-struct LaneTable {
-  alignas(64) std::array<std::array<std::int8_t, kVecLanes>, 1 << kVecLanes> lanes{};
+#if defined(__AVX512F__)
+using ActiveLanes = __mmask16;
 
-  constexpr LaneTable() {
-    for (std::size_t bits = 0; bits < lanes.size(); ++bits) {
-      std::int8_t next = 0;
+[[gnu::always_inline]] inline ActiveLanes active_lanes(std::uint32_t bits) { return static_cast<ActiveLanes>(bits); }
+#else
+// Eight lanes that are active or not, as the place of their entry in a table of all sets.
+using ActiveLanes = std::uint32_t;
+inline constexpr int kSetShift = 5;  // entries of 32 bytes
+
+[[gnu::always_inline]] inline ActiveLanes active_lanes(std::uint32_t bits) { return bits << kSetShift; }
+
+// For each set of lanes, what shuffles the next packed values to those that are active. Other lanes become zero: where
+// bytes are shuffled, by indices with the highest bit, and of fp32 by the sign of the index.
+template <ValueType Type>
+struct SpreadTable {
+  static constexpr std::size_t kBytes = bytes_of(Type);
+  // From where on a value is in the four bytes of its lane; halves are next to each other.
+  static constexpr std::size_t kLaneBytes = Type == ValueType::float16 ? kBytes : 4;
+  static constexpr std::size_t kFirst = kLaneBytes - kBytes;
+  alignas(64) std::array<std::array<std::uint8_t, 1U << kSetShift>, 1U << kVecLanes> sets{};
+
+  constexpr SpreadTable() {
+    for (std::size_t bits = 0; bits < sets.size(); ++bits) {
+      std::uint8_t next = 0;
       for (std::size_t lane = 0; lane < kVecLanes; ++lane) {
-        lanes[bits][lane] = (bits >> lane & 1U) != 0 ? next++ : std::int8_t{-1};
+        const bool is_active = (bits >> lane & 1U) != 0;
+        for (std::size_t byte = 0; byte < kLaneBytes; ++byte) {
+          std::uint8_t& entry = sets[bits][lane * kLaneBytes + byte];
+          if (Type == ValueType::float32) {
+            entry = !is_active ? 0x80 : byte == 0 ? next : 0;
+          } else {
+            entry = !is_active || byte < kFirst ? 0x80 : static_cast<std::uint8_t>(kBytes * next + byte - kFirst);
+          }
+        }
+        if (is_active) ++next;
       }
     }
   }
 };
-inline constexpr LaneTable kLaneTable;
-#endif
-
-#if defined(__AVX512F__)
-using ActiveLanes = __mmask16;
-#else
-using ActiveLanes = std::uint32_t;
+template <ValueType Type>
+inline constexpr SpreadTable<Type> kSpreadTable;
 #endif
 
 // A word of weights in parts of as many columns as a register has lanes.
@@ -85,7 +105,9 @@ struct WordParts {
 #pragma GCC unroll 8
   for (int part = 0; part < WordParts::kCount; ++part) {
 #if !defined(__AVX512F__)
-    parts.lanes[part] = static_cast<std::uint32_t>(bits >> (part * kVecLanes)) & 0xFFU;
+    constexpr std::uint32_t kSets = 0xFFU << kSetShift;
+    const std::uint64_t place = part == 0 ? bits << kSetShift : bits >> (part * kVecLanes - kSetShift);
+    parts.lanes[part] = static_cast<std::uint32_t>(place) & kSets;
 #endif
     const std::uint64_t through = bits << (kWordColumns - (part + 1) * kVecLanes);
     parts.before[part + 1] = static_cast<std::size_t>(__builtin_popcountll(through));
@@ -105,10 +127,24 @@ template <ValueType Type>
     return reinterpret_cast<Vec>(expanded_lanes(active, reinterpret_cast<__m512>(converted<Type>(at))));
   }
 #else
-  const auto* const lanes = reinterpret_cast<const __m128i*>(kLaneTable.lanes[active].data());
-  const __m256i from = _mm256_cvtepi8_epi32(_mm_loadl_epi64(lanes));
-  const __m256 spread = _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(converted<Type>(at)), from);
-  return reinterpret_cast<Vec>(_mm256_andnot_ps(_mm256_castsi256_ps(_mm256_srai_epi32(from, 31)), spread));
+  const auto* const set = reinterpret_cast<const std::byte*>(&kSpreadTable<Type>) + active;
+  const auto* const from = reinterpret_cast<const __m128i*>(at);
+  if constexpr (Type == ValueType::float16) {
+    const __m128i pattern = _mm_load_si128(reinterpret_cast<const __m128i*>(set));
+    return reinterpret_cast<Vec>(_mm256_cvtph_ps(_mm_shuffle_epi8(_mm_loadu_si128(from), pattern)));
+  } else {
+    const __m256i pattern = _mm256_load_si256(reinterpret_cast<const __m256i*>(set));
+    if constexpr (Type == ValueType::float32) {
+      const __m256 spread = _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(converted<Type>(at)), pattern);
+      return reinterpret_cast<Vec>(_mm256_blendv_ps(spread, _mm256_setzero_ps(), _mm256_castsi256_ps(pattern)));
+    } else if constexpr (Type == ValueType::bfloat16) {
+      return reinterpret_cast<Vec>(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(from)), pattern));
+    } else {
+      // A byte at the top of its lane brings its sign down.
+      const __m256i spread = _mm256_shuffle_epi8(_mm256_broadcastq_epi64(_mm_loadl_epi64(from)), pattern);
+      return reinterpret_cast<Vec>(_mm256_cvtepi32_ps(_mm256_srai_epi32(spread, 24)));
+    }
+  }
 #endif
 }
 

@@ -3,6 +3,7 @@
 
 #include "simd/packed/list_places.h"
 #include "simd/packed/list_windows.h"
+#include "simd/packed/prefetch.h"
 #include "simd/packed/row_kernels.h"
 #include "simd/vec.h"
 
@@ -27,6 +28,16 @@ inline void list_packed(const ListArgs& args) {
                           args.out + at);
     } else {
       list_values(args.type, values, count, scales == nullptr ? 1.0F : *scales, args.out + at);
+    }
+    if (args.ahead != 0) {
+      const auto taken = static_cast<std::ptrdiff_t>(args.taken[row] * size);
+      const auto bytes = count * static_cast<std::int64_t>(size);
+      prefetch_lines(args.values + args.starts[row + args.ahead] + taken, bytes / 64 + 1);
+      if (masks != nullptr) {
+        const std::int64_t words = (args.end_column - args.first_column) / kWordColumns;
+        const std::uint64_t* const next = masks + args.ahead * args.words + args.first_column / kWordColumns;
+        prefetch_lines(next, words / kLineWords + 1);
+      }
     }
     args.taken[row] += static_cast<std::size_t>(count);
     at += count;

@@ -61,6 +61,10 @@ class PlaceWriter {
     units_ = _mm512_set1_epi16(static_cast<std::int16_t>(unit));
     step_ = _mm512_set1_epi16(static_cast<std::int16_t>(kWordColumns * unit));
     base_ = _mm512_setzero_si512();
+#elif defined(__AVX2__)
+    units_ = _mm_set1_epi16(static_cast<std::int16_t>(unit));
+    step_ = _mm_set1_epi16(static_cast<std::int16_t>(8 * unit));
+    base_ = _mm_setzero_si128();
 #else
     unit_ = unit;
 #endif
@@ -77,6 +81,17 @@ class PlaceWriter {
     to_ += count;
     base_ = _mm512_add_epi16(base_, step_);
 #else
+#if defined(__AVX2__)
+#pragma GCC unroll 8
+    for (std::int64_t part = 0; part < kWordColumns; part += 8) {
+      const auto set = static_cast<std::size_t>(bits >> part & 0xFFU);
+      const auto* const columns = reinterpret_cast<const __m128i*>(kColumnTable.columns[set].data());
+      const __m128i places = _mm_mullo_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64(columns)), units_);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to_), _mm_add_epi16(places, base_));
+      to_ += __builtin_popcount(static_cast<unsigned>(set));
+      base_ = _mm_add_epi16(base_, step_);
+    }
+#else
 #pragma GCC unroll 8
     for (std::int64_t part = 0; part < kWordColumns; part += 8, base_ += 8 * unit_) {
       const auto set = static_cast<std::size_t>(bits >> part & 0xFFU);
@@ -86,6 +101,7 @@ class PlaceWriter {
           __builtin_convertvector(columns, EightPlaces) * unit_ + static_cast<std::uint16_t>(base_);
       to_ += kColumnTable.counts[set];
     }
+#endif
 #endif
   }
 
@@ -108,6 +124,10 @@ class PlaceWriter {
   __m512i units_;
   __m512i step_;
   __m512i base_;
+#elif defined(__AVX2__)
+  __m128i units_;
+  __m128i step_;  // of eight columns
+  __m128i base_;
 #else
   std::uint16_t unit_;
   std::uint32_t base_ = 0;

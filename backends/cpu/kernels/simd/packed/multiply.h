@@ -169,13 +169,22 @@ inline void multiply_packed(const PackedRowsArgs& args) {
   multiply_by(args, args.masks != nullptr ? &some_of_type<true> : &some_of_type<false>);
 }
 
+#if defined(__AVX512F__)
 // Without an instruction that compresses columns, lists take long to make.
-inline double list_below(ValueType, bool, int x_rows) {
-  if (x_rows > 12) return 0.2;
-  return x_rows > 4 && kRegisters == 16 ? 0.15 : 0;
-}
+inline double list_below(ValueType, bool, int x_rows) { return x_rows > 12 ? 0.2 : 0; }
 
 inline std::int64_t most_rows(ValueType, bool, double) { return 2 * kMostRows; }
+#else
+// Densities at which lists take as long as spread values do, by rows of x (docs/cpu-kernel-notes.md).
+inline constexpr double kListedBelowRows[kMostRows] = {0,   0,    0,    0,    0.3,  0.36, 0.36, 0.3,
+                                                       0.4, 0.45, 0.45, 0.48, 0.65, 0.65, 0.65, 0.65};
+
+inline double list_below(ValueType, bool, int x_rows) { return kListedBelowRows[x_rows - 1]; }
+
+// Of more rows, lists that are made once for all of them take less time, and dense rows, which have the zeros of dense
+// enough weights, from fewer rows on.
+inline std::int64_t most_rows(ValueType, bool, double density) { return density >= 0.55 ? 12 : kMostRows; }
+#endif
 
 #else
 

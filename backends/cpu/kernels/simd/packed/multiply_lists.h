@@ -71,28 +71,29 @@ template <int Width, int Count, int Chains>
 #endif
 }
 
-// sums[i] += the products of a list's weights with row i of x. Meanwhile the places of `next` are written, of `words`
-// words of columns; `masks` are their bits, null if all are active.
+// sums[i] += the products of a list's weights with row i of x. Meanwhile the places of `next`, if there is one, are
+// written, of as many words of columns; `masks` are their bits, null if all are active. The order of additions is the
+// same with a next list and without: which rows are multiplied together depends on the number of threads.
 template <int Width, int PerWord>
 void multiply_list(const ActiveList& list, const std::byte* x, float* sums, const std::uint64_t* masks,
-                   std::int64_t words, ActiveList& next) {
+                   std::int64_t words, ActiveList* next) {
   // As many sums as hide the latency of a multiply-add and fit registers.
   constexpr int kVecs = Width <= kVecLanes ? 1 : Width / kVecLanes;
   constexpr int kChains = std::min(kRegisters / 2 / kVecs, kListTurn);
   Lanes<Width> parts[kChains]{};
-  ListWriter<Width> writer(kPlaceUnit<Width>, next.places);
+  ListWriter<Width> writer(kPlaceUnit<Width>, next == nullptr ? nullptr : next->places);
   const float* values = list.values;
   const std::uint16_t* places = list.places;
 #pragma GCC unroll 1
   for (std::int64_t word = 0; word < words; ++word, values += PerWord, places += PerWord) {
-    writer.add(masks == nullptr ? ~std::uint64_t{0} : masks[word]);
+    if (next != nullptr) writer.add(masks == nullptr ? ~std::uint64_t{0} : masks[word]);
     multiply_listed<Width, PerWord>(values, places, x, parts);
   }
 #pragma GCC unroll 1
   for (const float* const end = list.values + list.count; values < end; values += kListTurn, places += kListTurn) {
     multiply_listed<Width, kListTurn>(values, places, x, parts);
   }
-  next.count = writer.count();
+  if (next != nullptr) next->count = writer.count();
 #pragma GCC unroll 8
   for (int chain = 1; chain < kChains; ++chain) parts[0] += parts[chain];
   *reinterpret_cast<Lanes<Width>*>(sums) += parts[0];
@@ -166,9 +167,7 @@ void multiply_rows_by_lists(const PackedRowsArgs& args, std::int64_t row_begin, 
   const std::int64_t value_lines = row_bytes / (64 * slices) + 1;
   const std::int64_t mask_lines = (slice_words + kLineWords - 1) / kLineWords;
   std::int64_t per_word = 0;
-  const MultiplyList<Width> multiply = find_multiply_list<Width>(
-      static_cast<double>(row_bytes) / static_cast<double>(args.words * static_cast<std::int64_t>(bytes_of(args.type))),
-      per_word);
+  const MultiplyList<Width> multiply = find_multiply_list<Width>(args.word_values, per_word);
   ActiveList lists[2];
   alignas(64) float sums[kListedRows * Width]{};
   for (std::int64_t begin = 0; begin < args.words; begin += slice_words) {
@@ -194,8 +193,8 @@ void multiply_rows_by_lists(const PackedRowsArgs& args, std::int64_t row_begin, 
       }
       const bool is_last = row + 1 == rows;
       ActiveList& made = lists[(row + 1) % 2];
-      multiply(lists[row % 2], x, sums + row * Width, slice.masks(args, row_begin + row + 1), is_last ? 0 : words,
-               made);
+      multiply(lists[row % 2], x, sums + row * Width, slice.masks(args, row_begin + row + 1), words,
+               is_last ? nullptr : &made);
       if (!is_last) finish_list(args, slice, row_begin + row + 1, values[row + 1], made);
     }
   }

@@ -67,6 +67,7 @@ struct PackedRowsArgs {
   std::int64_t groups;           // of a row
   const std::int32_t* sums;      // of int8: [rows], of a row's values
   ColumnWindows windows;         // of weights that are in them, instead of masks and values
+  double word_values;            // that a word has in the mean of all rows
   std::int64_t lines_per_word;   // lines of 64 bytes that a word's values take
   std::int64_t lines_per_block;  // the same of the words whose masks are a line
   bool into_level2;              // lines are prefetched into the second-level cache instead of the first
@@ -100,6 +101,7 @@ struct ListArgs : SomeRows {
   ColumnWindows windows;   // as in PackedRowsArgs; of all rows
   std::int64_t first_row;  // of the weights
   std::int64_t rows;
+  std::int64_t ahead;          // the rows this far behind come next, and are asked for; 0 if there are none
   std::int64_t first_column;   // a multiple of 16
   std::int64_t end_column;     // a multiple of 16, or where rows end
   std::uint32_t column_bytes;  // of a column's operands
