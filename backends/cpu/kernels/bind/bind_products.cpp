@@ -270,8 +270,10 @@ void bind_products(nb::module_& module) {
             const Extension most = named(kExtensions, extension, "extension");
             const Unlocked unlocked;
             const KernelTable& kernels = kernels_of(isa);
+            const PackedRowKernels& packed_kernels = packed_row_kernels(kernels, most);
             const PackedFor own{.spreads = kernels.vec_bytes > 16,
-                                .most_window_bytes = packed_row_kernels(kernels, most).window_bytes(type)};
+                                .most_window_bytes = packed_kernels.window_bytes(type),
+                                .bytes_as_lists_below = packed_kernels.bytes_as_lists_below};
             new (self) PackedRows(PackedRows::pack(weights, type, {vector_of(scales), group}, own));
           },
           "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0, nb::kw_only(), "isa"_a = "",

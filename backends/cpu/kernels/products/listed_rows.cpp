@@ -14,6 +14,17 @@ constexpr std::int64_t kListedTogether = 16;
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
+// Places of columns in a slice that begins with column `first`, which may be before that of the list.
+void copy_offsets(const std::uint16_t* columns, std::size_t count, std::uint32_t first, std::uint32_t column_bytes,
+                  std::uint16_t* __restrict to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint16_t>((columns[i] - first) * column_bytes);
+}
+
+template <typename Value>
+void copy_values(const Value* values, std::size_t count, float scale, float* __restrict to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<float>(values[i]) * scale;
+}
+
 }  // namespace
 
 void ListedRows::begin(const PackedRows& weights, const PackedRowKernels& kernels, std::int64_t first_row,
@@ -76,7 +87,10 @@ void ListedRows::list_slices(std::int64_t first, std::int64_t end) {
 
 // Of weights that are lists of longer slices.
 void ListedRows::list_lists() {
+  const std::span<const float> scales = weights_->scales();
+  const auto usual = static_cast<std::size_t>(weights_->density() * static_cast<double>(slices_.columns));
   for (std::int64_t row = 0; row < stored_; ++row) {
+    const float scale = scales.empty() ? 1.0F : scales[index(first_row_ + row)];
     std::int64_t slice = 0;
     std::uint32_t at = starts_of(0)[row];
     const auto end_slice = [&] {
@@ -85,18 +99,23 @@ void ListedRows::list_lists() {
     };
     for (const PackedRows::Slice& part : weights_->slices()) {
       const std::uint16_t* const columns = part.columns.data();
-      const float* const values = part.values.data();
       const std::size_t end = part.starts[index(first_row_ + row) + 1];
       for (std::size_t i = part.starts[index(first_row_ + row)]; i < end;) {
         // Columns of the part that this slice begins and ends with.
         const std::int64_t first_column = slice * slices_.columns - part.first;
         const std::int64_t end_column = first_column + slices_.columns;
-        std::uint16_t* const offsets = offsets_ + place_of(slice);
-        float* const listed = values_ + place_of(slice);
-        for (; i < end && columns[i] < end_column; ++i, ++at) {
-          offsets[at] = static_cast<std::uint16_t>((columns[i] - first_column) * slices_.column_bytes);
-          listed[at] = values[i];
-        }
+        // About as many as in the mean.
+        std::size_t next = std::min(i + usual, end);
+        while (next > i && columns[next - 1] >= end_column) --next;
+        while (next < end && columns[next] < end_column) ++next;
+        const std::size_t count = next - i;
+        copy_offsets(columns + i, count, static_cast<std::uint32_t>(first_column), slices_.column_bytes,
+                     offsets_ + place_of(slice) + at);
+        float* const listed = values_ + place_of(slice) + at;
+        part.bytes.empty() ? copy_values(part.values.data() + i, count, scale, listed)
+                           : copy_values(part.bytes.data() + i, count, scale, listed);
+        at += static_cast<std::uint32_t>(count);
+        i = next;
         if (i < end) end_slice();
       }
     }
@@ -116,12 +135,14 @@ void fill_in_rows(const PackedRows& weights, const PackedRowKernels& kernels, st
   }
   const std::int64_t row_floats = weights.words() * kWordColumns;
   std::fill_n(to, ceil_div(rows, 4) * 4 * row_floats, 0.0F);
+  const std::span<const float> scales = weights.scales();
   for (const PackedRows::Slice& slice : weights.slices()) {
     for (std::int64_t row = 0; row < rows; ++row) {
+      const float scale = scales.empty() ? 1.0F : scales[index(first_row + row)];
       float* const own = to + row / 4 * 4 * row_floats + 4 * slice.first + row % 4;
       const std::size_t end = slice.starts[index(first_row + row) + 1];
       for (std::size_t i = slice.starts[index(first_row + row)]; i < end; ++i) {
-        own[4 * std::size_t{slice.columns[i]}] = slice.values[i];
+        own[4 * std::size_t{slice.columns[i]}] = slice.value(i) * scale;
       }
     }
   }

@@ -266,7 +266,9 @@ void Matmul::multiply_lists(const Few& few, float* sums, std::int64_t begin, std
     args.x = few.x + slice.first * few.width;
     args.starts = slice.starts.data();
     args.columns = slice.columns.data();
-    args.values = slice.values.data();
+    args.values = slice.bytes.empty() ? slice.values.data() : nullptr;
+    args.bytes = slice.bytes.data();
+    args.scales = weights_->scales().empty() ? nullptr : weights_->scales().data();
     args.bias = slice.first == 0 ? bias_.data() : nullptr;
     kernels_.stream(args);
   }

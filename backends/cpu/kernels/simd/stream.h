@@ -57,6 +57,19 @@ template <int Width>
   return *reinterpret_cast<const Lanes<Width>*>(x + std::size_t{column} * Width);
 }
 
+// Four values of a list, as floats.
+[[gnu::always_inline]] inline Lanes<4> four_values(const float* at) { return *reinterpret_cast<const Lanes<4>*>(at); }
+[[gnu::always_inline]] inline Lanes<4> four_values(const std::int8_t* at) {
+#if defined(__AVX2__)
+  std::int32_t four;
+  __builtin_memcpy(&four, at, sizeof four);
+  return reinterpret_cast<Lanes<4>>(_mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128(four))));
+#else
+  return Lanes<4>{static_cast<float>(at[0]), static_cast<float>(at[1]), static_cast<float>(at[2]),
+                  static_cast<float>(at[3])};
+#endif
+}
+
 #if defined(__AVX2__)
 [[gnu::always_inline]] inline __m256 join(Lanes<4> low, Lanes<4> high) {
   return _mm256_set_m128(reinterpret_cast<__m128>(high), reinterpret_cast<__m128>(low));
@@ -81,9 +94,9 @@ template <int Width>
 }
 
 // Weight `First` and those after it, each as many times as its operand has lanes, of four that lie at `values`.
-template <int Width, int First>
-[[gnu::always_inline]] inline Vec joined_weights(const float* values) {
-  const __m128 four = _mm_loadu_ps(values);
+template <int Width, int First, typename Value>
+[[gnu::always_inline]] inline Vec joined_weights(const Value* values) {
+  const auto four = reinterpret_cast<__m128>(four_values(values));
   const auto of_lane = [](int lane) { return First + lane / Width; };
 #if defined(__AVX512F__)
   const __m512i index = _mm512_setr_epi32(of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4), of_lane(5),
@@ -101,31 +114,34 @@ template <int Width, int First>
 template <int Width>
 [[gnu::always_inline]] inline void finish_row(const StreamArgs& args, std::uint32_t row, Lanes<Width> sum) {
   Lanes<Width>* const acc = reinterpret_cast<Lanes<Width>*>(args.acc + std::size_t{row} * Width);
+  if (args.scales != nullptr) sum = args.scales[row] * sum;
   *acc = args.bias != nullptr ? sum + args.bias[row] : *acc + sum;
 }
 
 // What processors prefetch by themselves ends with each page, and lags behind.
 inline constexpr std::uint32_t kStreamAhead = 512;
 
-// Of the non-zeros that come next: a line of values for sixteen of them, half a line of columns.
-[[gnu::always_inline]] inline void prefetch_stream(const StreamArgs& args, std::uint32_t at) {
-  __builtin_prefetch(args.values + at + kStreamAhead, 0, 3);
+// Of the non-zeros that come next: a line of floats for sixteen of them, half a line of columns.
+template <typename Value>
+[[gnu::always_inline]] inline void prefetch_stream(const StreamArgs& args, const Value* values, std::uint32_t at) {
+  __builtin_prefetch(values + at + kStreamAhead, 0, 3);
   __builtin_prefetch(args.columns + at + kStreamAhead, 0, 3);
 }
 
 // `Chains` non-zeros in flight: a single sum would wait for its own latency.
-template <int Width, int Chains>
-void stream_of_width(const StreamArgs& args) {
+template <int Width, int Chains, typename Value>
+void stream_of_width(const StreamArgs& args, const Value* values) {
   for (std::uint32_t row = args.row_begin; row < args.row_end; ++row) {
     std::uint32_t i = args.starts[row];
     const std::uint32_t end = args.starts[row + 1];
     Lanes<Width> sums[Chains]{};
     const auto operand = [&](std::uint32_t at) { return lanes_at<Width>(args.x, args.columns[at]); };
+    const auto weight = [&](std::uint32_t at) { return static_cast<float>(values[at]); };
     for (; i + Chains <= end; i += Chains) {
 #pragma GCC unroll 8
-      for (std::uint32_t c = 0; c < Chains; ++c) sums[c] += args.values[i + c] * operand(i + c);
+      for (std::uint32_t c = 0; c < Chains; ++c) sums[c] += weight(i + c) * operand(i + c);
     }
-    for (; i < end; ++i) sums[0] += args.values[i] * operand(i);
+    for (; i < end; ++i) sums[0] += weight(i) * operand(i);
 #pragma GCC unroll 8
     for (int c = 1; c < Chains; ++c) sums[0] += sums[c];
     finish_row<Width>(args, row, sums[0]);
@@ -133,21 +149,21 @@ void stream_of_width(const StreamArgs& args) {
 }
 
 #if defined(__AVX2__)
-template <int Width>
-void stream_joined(const StreamArgs& args) {
+template <int Width, typename Value>
+void stream_joined(const StreamArgs& args, const Value* values) {
   constexpr int kParts = kVecLanes / Width;
   for (std::uint32_t row = args.row_begin; row < args.row_end; ++row) {
     std::uint32_t i = args.starts[row];
     const std::uint32_t end = args.starts[row + 1];
     Vec sums[4]{};
     for (; i + 8 <= end; i += 8) {
-      prefetch_stream(args, i);
+      prefetch_stream(args, values, i);
       const std::uint16_t* const columns = args.columns + i;
-      const float* const values = args.values + i;
+      const Value* const eight = values + i;
       const auto four = [&](int from, Vec& first, Vec& second) {
-        first += joined_weights<Width, 0>(values + from) * joined_operands<Width>(args.x, columns + from);
+        first += joined_weights<Width, 0>(eight + from) * joined_operands<Width>(args.x, columns + from);
         if constexpr (kParts == 2) {
-          second += joined_weights<Width, 2>(values + from) * joined_operands<Width>(args.x, columns + from + 2);
+          second += joined_weights<Width, 2>(eight + from) * joined_operands<Width>(args.x, columns + from + 2);
         }
       };
       four(0, sums[0], sums[1]);
@@ -156,7 +172,7 @@ void stream_joined(const StreamArgs& args) {
     const Vec all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     Lanes<Width> parts[kParts];
     __builtin_memcpy(parts, &all, sizeof(all));
-    for (; i < end; ++i) parts[0] += args.values[i] * lanes_at<Width>(args.x, args.columns[i]);
+    for (; i < end; ++i) parts[0] += static_cast<float>(values[i]) * lanes_at<Width>(args.x, args.columns[i]);
 #pragma GCC unroll 4
     for (int part = 1; part < kParts; ++part) parts[0] += parts[part];
     finish_row<Width>(args, row, parts[0]);
@@ -165,43 +181,50 @@ void stream_joined(const StreamArgs& args) {
 #endif
 
 // Operands of four non-zeros become one small vector.
-inline void stream_one(const StreamArgs& args) {
+template <typename Value>
+void stream_one(const StreamArgs& args, const Value* values) {
   constexpr int kSums = 4;
   for (std::uint32_t row = args.row_begin; row < args.row_end; ++row) {
     std::uint32_t i = args.starts[row];
     const std::uint32_t end = args.starts[row + 1];
     Lanes<4> sums[kSums]{};
     for (; i + 4 * kSums <= end; i += 4 * kSums) {
-      prefetch_stream(args, i);
+      prefetch_stream(args, values, i);
 #pragma GCC unroll 4
       for (std::uint32_t s = 0; s < kSums; ++s) {
         const std::uint16_t* const columns = args.columns + i + 4 * s;
         const Lanes<4> operands{args.x[columns[0]], args.x[columns[1]], args.x[columns[2]], args.x[columns[3]]};
-        sums[s] += *reinterpret_cast<const Lanes<4>*>(args.values + i + 4 * s) * operands;
+        sums[s] += four_values(values + i + 4 * s) * operands;
       }
     }
     const Lanes<4> four = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     float sum = (four[0] + four[1]) + (four[2] + four[3]);
-    for (; i < end; ++i) sum += args.values[i] * args.x[args.columns[i]];
+    for (; i < end; ++i) sum += static_cast<float>(values[i]) * args.x[args.columns[i]];
+    if (args.scales != nullptr) sum *= args.scales[row];
     args.acc[row] = (args.bias != nullptr ? args.bias[row] : args.acc[row]) + sum;
   }
 }
 
-inline void stream(const StreamArgs& args) {
+template <typename Value>
+void stream_values(const StreamArgs& args, const Value* values) {
   switch (args.width) {
-    case 1: return stream_one(args);
+    case 1: return stream_one(args, values);
 #if defined(__AVX2__)
-    case 4: return stream_joined<4>(args);
+    case 4: return stream_joined<4>(args, values);
 #else
-    case 4: return stream_of_width<4, 4>(args);
+    case 4: return stream_of_width<4, 4>(args, values);
 #endif
 #if defined(__AVX512F__)
-    case 8: return stream_joined<8>(args);
+    case 8: return stream_joined<8>(args, values);
 #else
-    case 8: return stream_of_width<8, kVecLanes >= 8 ? 4 : 2>(args);
+    case 8: return stream_of_width<8, kVecLanes >= 8 ? 4 : 2>(args, values);
 #endif
-    default: return stream_of_width<16, kVecLanes >= 8 ? 4 : 1>(args);
+    default: return stream_of_width<16, kVecLanes >= 8 ? 4 : 1>(args, values);
   }
+}
+
+inline void stream(const StreamArgs& args) {
+  args.values != nullptr ? stream_values(args, args.values) : stream_values(args, args.bytes);
 }
 
 }  // namespace sift::cpu::SIFT_ISA

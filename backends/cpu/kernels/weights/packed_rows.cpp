@@ -95,24 +95,29 @@ PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, Packed
                                 std::to_string(scales.factors.size()));
   }
   packed.scales_ = std::move(scales);
-  const double list_below = kernels.spreads ? kListBelow : 1.0;
-  const bool lists =
-      packed.type_ == ValueType::float32 && packed.scales_.factors.empty() && packed.density() < list_below;
+  const bool lists = packed.suits_lists(kernels);
   // Of more floats, columns are a small share of the bytes, and windows take more of them than bits.
   const bool suits_windows = kernels.most_window_bytes > 0 && packed.groups_ == 1 &&
                              (packed.type_ != ValueType::float32 || packed.density() < kListBelow);
-  if (!lists || suits_windows) packed.pack_values(weights);
+  if (!lists || suits_windows || packed.type_ == ValueType::int8) packed.pack_values(weights);
   if (suits_windows && !packed.masks_.empty()) packed.use_windows(weights, kernels.most_window_bytes);
   if (lists && !packed.is_windowed()) {
+    packed.pack_lists(weights);
     packed.release_values();
     packed.starts_.clear();
-    packed.pack_lists(weights);
   }
   packed.cut(weights);
   return packed;
 }
 
+bool PackedRows::suits_lists(const PackedFor& kernels) const {
+  if (type_ == ValueType::int8) return groups_ == 1 && nnz_ > 0 && density() < kernels.bytes_as_lists_below;
+  return type_ == ValueType::float32 && scales_.factors.empty() && density() < (kernels.spreads ? kListBelow : 1.0);
+}
+
+// Of int8, what pack_values has made of them.
 void PackedRows::pack_lists(const SparseWeights& weights) {
+  const bool of_bytes = type_ == ValueType::int8;
   for (std::int64_t first = 0; first < columns_; first += kSliceColumns) {
     Slice& slice = slices_.emplace_back();
     slice.first = first;
@@ -120,7 +125,7 @@ void PackedRows::pack_lists(const SparseWeights& weights) {
     slice.starts.push_back(0);
     if (columns_ <= kSliceColumns) {
       slice.columns.reserve(index(nnz_));
-      slice.values.reserve(index(nnz_));
+      of_bytes ? slice.bytes.reserve(index(nnz_)) : slice.values.reserve(index(nnz_));
     }
     for (std::int64_t row = 0; row < rows_; ++row) {
       const auto columns = weights.row_columns(row);
@@ -129,9 +134,13 @@ void PackedRows::pack_lists(const SparseWeights& weights) {
         const std::int64_t column = std::int64_t{columns[i]} - first;
         if (column < 0 || column >= kSliceColumns) continue;
         slice.columns.push_back(static_cast<std::uint16_t>(column));
-        slice.values.push_back(values[i]);
+        if (of_bytes) {
+          slice.bytes.push_back(static_cast<std::int8_t>(values_[starts_[index(row)] + i]));
+        } else {
+          slice.values.push_back(values[i]);
+        }
       }
-      slice.starts.push_back(static_cast<std::uint32_t>(slice.values.size()));
+      slice.starts.push_back(static_cast<std::uint32_t>(slice.columns.size()));
     }
   }
 }
@@ -231,7 +240,7 @@ std::int64_t PackedRows::bytes() const {
   if (is_windowed()) sum += windows_->bytes();
   for (const Slice& slice : slices_) {
     sum += slice.starts.capacity() * sizeof(slice.starts[0]) + slice.columns.capacity() * sizeof(slice.columns[0]) +
-           slice.values.capacity() * sizeof(slice.values[0]);
+           slice.values.capacity() * sizeof(slice.values[0]) + slice.bytes.capacity();
   }
   return static_cast<std::int64_t>(sum);
 }

@@ -3,7 +3,8 @@
 //
 //   bitmap  per row of outputs a bit for each column, and the values of those that are set, in order
 //   dense   the values alone, where all columns are active
-//   list    columns of 16 bits and values, for floats that are so few that bits would be more bytes
+//   list    columns of 16 bits and values, for floats that are so few that bits would be more bytes, and for few bytes
+//           where kernels have no instruction that brings them to their columns
 //   windows  sixteen rows in the lanes, for few weights with at most a scale per row where kernels prefer them: a byte
 //            and the value of each active weight, and what lanes leave empty (windows.h)
 //
@@ -34,8 +35,9 @@ struct PackedScales {
 
 // What the kernels that weights are packed for do.
 struct PackedFor {
-  bool spreads = true;           // bring values to their columns; others take them one by one
-  double most_window_bytes = 0;  // as PackedRowKernels has it
+  bool spreads = true;              // bring values to their columns; others take them one by one
+  double most_window_bytes = 0;     // as PackedRowKernels has it
+  double bytes_as_lists_below = 0;  // likewise
 };
 
 // Immutable once made, and shared by operators.
@@ -47,6 +49,9 @@ class PackedRows {
     std::vector<std::uint32_t> starts;
     std::vector<std::uint16_t, LargePageAllocator<std::uint16_t>> columns;
     std::vector<float, LargePageAllocator<float>> values;
+    std::vector<std::int8_t, LargePageAllocator<std::int8_t>> bytes;  // of int8, in place of values
+
+    float value(std::size_t i) const { return bytes.empty() ? values[i] : static_cast<float>(bytes[i]); }
   };
 
   // Values are rounded to the nearest that the type has, ties to even. int8 without scales gets a scale per row, the
@@ -97,6 +102,7 @@ class PackedRows {
  private:
   PackedRows() = default;
   void pack_lists(const SparseWeights& weights);
+  bool suits_lists(const PackedFor& kernels) const;
   void pack_values(const SparseWeights& weights);
   void use_windows(const SparseWeights& weights, double most_bytes);
   void release_values();

@@ -47,8 +47,9 @@ SparseWeights PackedRows::source(bool scaled) const {
   std::vector<float> dense;
   for (std::int64_t row = 0; row < rows_; ++row) {
     for (const Slice& slice : slices_) {
+      const float scale = scaled ? scale_at(row, 0) : 1.0F;
       for (std::size_t i = slice.starts[index(row)]; i < slice.starts[index(row) + 1]; ++i) {
-        builder.add(static_cast<std::uint32_t>(slice.first) + slice.columns[i], slice.values[i]);
+        builder.add(static_cast<std::uint32_t>(slice.first) + slice.columns[i], slice.value(i) * scale);
       }
     }
     const std::byte* value = is_list() ? nullptr : values_.data() + starts_[index(row)];

@@ -130,11 +130,13 @@ struct StreamArgs {
   std::uint32_t width;          // 1, 4, 8 or 16
   const std::uint32_t* starts;  // [rows + 1]
   const std::uint16_t* columns;
-  const float* values;
+  const float* values;  // null where there are bytes
+  const std::int8_t* bytes;
   std::uint32_t row_begin;
   std::uint32_t row_end;
-  const float* bias;  // null: continue from acc
-  float* acc;         // [rows][width]
+  const float* scales;  // of rows; null: 1
+  const float* bias;    // null: continue from acc
+  float* acc;           // [rows][width]
 };
 
 }  // namespace sift::cpu

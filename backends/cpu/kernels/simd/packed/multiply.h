@@ -170,11 +170,16 @@ inline void multiply_packed(const PackedRowsArgs& args) {
 }
 
 #if defined(__AVX512F__)
+inline constexpr double kBytesAsListsBelow = 0;
+
 // Without an instruction that compresses columns, lists take long to make.
 inline double list_below(ValueType, bool, int x_rows) { return x_rows > 12 ? 0.2 : 0; }
 
 inline std::int64_t most_rows(ValueType, bool, double) { return 2 * kMostRows; }
 #else
+// Bringing bytes to their columns takes as long as a list of 0.24; lists are more bytes.
+inline constexpr double kBytesAsListsBelow = 0.2;
+
 // Densities at which lists take as long as spread values do, by rows of x (docs/cpu-kernel-notes.md).
 inline constexpr double kListedBelowRows[kMostRows] = {0,   0,    0,    0,    0.3,  0.36, 0.36, 0.3,
                                                        0.4, 0.45, 0.45, 0.48, 0.65, 0.65, 0.65, 0.65};
@@ -199,6 +204,8 @@ inline double list_below(ValueType, bool, int x_rows) { return x_rows == 1 ? 0 :
 inline std::int64_t most_rows(ValueType, bool, double) { return kMostRows; }
 
 inline double window_bytes(ValueType) { return 0; }
+
+inline constexpr double kBytesAsListsBelow = 0;
 
 #endif
 

@@ -15,7 +15,8 @@ const PackedRowKernels* packed_row_kernels() {
                                            .fill_in = &fill_in_rows,
                                            .list_below = &wide_list_below,
                                            .most_rows = &wide_most_rows,
-                                           .window_bytes = &wide_window_bytes};
+                                           .window_bytes = &wide_window_bytes,
+                                           .bytes_as_lists_below = 0};
   return &kTable;
 }
 
