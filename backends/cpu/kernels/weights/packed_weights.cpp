@@ -20,11 +20,16 @@ std::uint32_t size_of(const auto& list) { return static_cast<std::uint32_t>(list
 
 void pack_csr(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
               PackedSlice& slice) {
+  slice.starts.reserve(rows.size() + 1);
   slice.starts.push_back(0);
   for (const WeightRow& row : rows) {
-    for (const std::uint32_t column : row.columns) slice.offsets.push_back(offsets[column - first]);
+    slice.starts.push_back(slice.starts.back() + size_of(row.columns));
     slice.values.insert(slice.values.end(), row.values.begin(), row.values.end());
-    slice.starts.push_back(size_of(slice.offsets));
+  }
+  slice.offsets.resize(slice.starts.back());
+  std::uint16_t* to = slice.offsets.data();
+  for (const WeightRow& row : rows) {
+    for (const std::uint32_t column : row.columns) *to++ = offsets[column - first];
   }
 }
 

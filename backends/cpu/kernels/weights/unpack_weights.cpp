@@ -8,26 +8,22 @@
 namespace sift::cpu {
 namespace {
 
-// Calls take(list, offset, value) for the weights of one row of a slice, in no particular order; in sell, of the row at
-// a position. `list` counts the `lists` lists of a row in csr_by_tap.
+// Calls take(list, offset, value) for the weights of one row of a slice, in no particular order. `list` counts the
+// `lists` lists of a row in csr_by_tap.
 template <typename Take>
 void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& tiling, std::size_t lists, Take take) {
-  const auto take_list = [&](std::size_t list, std::size_t begin, std::size_t end, std::size_t step) {
-    for (std::size_t i = begin; i < end; i += step) take(list, slice.offsets[i], slice.packed_value(i));
-  };
   switch (tiling.form) {
-    case WeightForm::csr:
     case WeightForm::csr_by_tap: {
       const std::uint32_t* const starts = slice.starts.data() + row * lists;
-      for (std::size_t list = 0; list < lists; ++list) take_list(list, starts[list], starts[list + 1], 1);
+      for (std::size_t list = 0; list < lists; ++list) {
+        for (std::size_t i = starts[list]; i < starts[list + 1]; ++i) {
+          take(list, slice.offsets[i], slice.packed_value(i));
+        }
+      }
       return;
     }
-    case WeightForm::sell: {
-      const auto chunk = static_cast<std::size_t>(tiling.rows_per_call);
-      const std::uint32_t* const starts = slice.starts.data() + row / chunk;
-      take_list(0, starts[0] + row % chunk, starts[1], chunk);
-      return;
-    }
+    case WeightForm::csr:    // add_list
+    case WeightForm::sell:   // add_list
     case WeightForm::dense:  // unpack_dense
     case WeightForm::code:   // unpack_code
       return;
@@ -57,6 +53,22 @@ std::vector<std::size_t> places_of_rows(const PackedSlice& slice, std::int64_t r
     places[place / band * band + slice.order[place]] = place;
   }
   return places;
+}
+
+// Of a list of one row, in which columns ascend: each `step`-th entry of [begin, end). `column_at` is by floats of the
+// panel's `panel_bytes`; what lies behind them is padding.
+void add_list(const PackedSlice& slice, std::size_t begin, std::size_t end, std::size_t step, std::uint32_t first,
+              std::span<const std::uint32_t> column_at, std::size_t panel_bytes, SparseWeights::Builder& builder) {
+  builder.add_up_to((end - begin + step - 1) / step, [&](std::uint32_t* columns, float* values) {
+    std::size_t count = 0;
+    for (std::size_t i = begin; i < end; i += step) {
+      const std::size_t offset = slice.offsets[i];
+      columns[count] = first + column_at[offset / sizeof(float)];
+      values[count] = slice.packed_value(i);
+      count += offset < panel_bytes;
+    }
+    return count;
+  });
 }
 
 using Listed = std::vector<std::pair<std::uint32_t, float>>;  // columns and values
@@ -133,7 +145,8 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
   const std::size_t lists = tiling.form == WeightForm::csr_by_tap ? static_cast<std::size_t>(geometry.kernel_w) : 1;
   const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, most_channels);
   const auto panel_bytes = static_cast<std::size_t>(panel.floats(most_channels)) * sizeof(float);
-  std::vector<std::uint32_t> column_at(panel_bytes / sizeof(float));
+  // Padding has the place behind the panel.
+  std::vector<std::uint32_t> column_at(panel_bytes / sizeof(float) + 1);
   for (std::size_t column = 0; column < offsets.size(); column += lists) {
     column_at[offsets[column] / sizeof(float)] = static_cast<std::uint32_t>(column);
   }
@@ -146,13 +159,18 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
       for (std::size_t i = 0; i < slices.size(); ++i) {
         const PackedSlice& slice = slices[i];
         const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
+        const std::size_t place = places[i][static_cast<std::size_t>(row)];
+        if (tiling.form == WeightForm::csr || tiling.form == WeightForm::sell) {
+          const std::size_t step = tiling.form == WeightForm::csr ? 1 : static_cast<std::size_t>(tiling.rows_per_call);
+          const std::uint32_t* const starts = slice.starts.data() + place / step;
+          add_list(slice, starts[0] + place % step, starts[1], step, first, column_at, panel_bytes, builder);
+          continue;
+        }
         row_of_slice.clear();
-        for_each_packed(slice, places[i][static_cast<std::size_t>(row)], tiling, lists,
-                        [&](std::size_t list, std::uint16_t offset, float value) {
-                          if (offset >= panel_bytes) return;  // padding
-                          const std::uint32_t column = column_at[offset / sizeof(float)];
-                          row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
-                        });
+        for_each_packed(slice, place, tiling, lists, [&](std::size_t list, std::uint16_t offset, float value) {
+          const std::uint32_t column = column_at[offset / sizeof(float)];
+          row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
+        });
         add_row(row_of_slice, builder);
       }
       builder.end_row();
