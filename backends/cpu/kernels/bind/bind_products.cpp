@@ -281,10 +281,9 @@ void bind_products(nb::module_& module) {
           "Values are 'float32', 'bfloat16', 'float16' or 'int8', rounded to the nearest; int8 without scales gets one "
           "per row. Scales are [rows], or [rows][groups]; a group's columns are a multiple of 16; int8 "
           "weights must be whole numbers then. Where a weight is too large for float16, all are float32. Lists of "
-          "float32 are "
-          "chosen at any density where the instruction set has nothing to spread values with, and windows for sparse "
-          "int8 with a scale per row where it has no extension that brings bytes to their columns; an extension is as "
-          "for Matmul. Keeps no reference to the weights.")
+          "float32 are chosen at any density where the instruction set has nothing to spread values with, and lists or "
+          "windows for sparse int8 with a scale per row where it has no instruction that brings bytes to their columns; "
+          "an extension is as for Matmul. Keeps no reference to the weights.")
       .def_prop_ro("rows", &PackedRows::rows, "Rows of the matrix.")
       .def_prop_ro("columns", &PackedRows::columns, "Columns of the matrix.")
       .def_prop_ro("nnz", &PackedRows::nnz, "Number of active weights.")

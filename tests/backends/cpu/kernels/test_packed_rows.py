@@ -112,6 +112,38 @@ def test_sparse_rows_have_the_same_products_in_any_batch(
         assert_close(product(pool, op, x[:m]), expected[:m], columns)
 
 
+@pytest.mark.skipif("avx2" not in _kernels.supported_isas(), reason="no other kernels have lists of bytes")
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
+@pytest.mark.parametrize("columns", [300, 70_000])  # one slice of columns, and two
+@pytest.mark.parametrize("density", [0.0004, 0.15])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_lists_of_bytes_serve_all_kernels(
+    pool: _kernels.ThreadPool, isa: str, extension: str, columns: int, density: float, scaled: bool
+) -> None:
+    rng = np.random.default_rng(columns)
+    rows = 9
+    weights = sparse_integers(rng, (rows, columns), density)
+    weights[3] = 0
+    scales = rng.uniform(0.01, 0.02, rows).astype(np.float32) if scaled else None
+    if not scaled:
+        weights = np.maximum(weights, -127)
+        weights[np.arange(rows), 5] = 127  # the largest of each row, so that its scale is 1
+    made = packed(weights, "int8", scales=scales, isa="avx2")
+    assert made.form == "list"
+    exact = weights.astype(np.float64) * (1 if scales is None else scales[:, None])
+    counts, listed, values = made.source().stored()
+    np.testing.assert_array_equal(counts, np.count_nonzero(weights, axis=1))
+    np.testing.assert_array_equal(listed, weights.nonzero()[1])
+    np.testing.assert_allclose(values, exact[weights.nonzero()], rtol=1e-6)
+    bias = random_array(rng, (rows,))
+    x = random_array(rng, (20, columns))
+    expected = x.astype(np.float64) @ exact.T + bias
+    for layout in ("planes", "images16"):
+        op = _kernels.Matmul(made, bias, layout=layout, isa=isa, extension=extension)
+        for m in (1, 3, 8, 13, 20):
+            assert_close(product(pool, op, x[:m]), expected[:m], columns)
+
+
 @pytest.mark.parametrize(("isa", "extension"), VARIANTS)
 def test_the_last_group_of_a_row_keeps_to_its_scale(pool: _kernels.ThreadPool, isa: str, extension: str) -> None:
     weights = np.ones((2, 65), np.float32)
