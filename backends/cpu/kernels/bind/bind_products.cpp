@@ -271,9 +271,9 @@ void bind_products(nb::module_& module) {
             const Unlocked unlocked;
             const KernelTable& kernels = kernels_of(isa);
             const PackedRowKernels& packed_kernels = packed_row_kernels(kernels, most);
-            const PackedFor own{.spreads = kernels.vec_bytes > 16,
-                                .most_window_bytes = packed_kernels.window_bytes(type),
-                                .bytes_as_lists_below = packed_kernels.bytes_as_lists_below};
+            const PackedFor own{.floats_as_lists_below = packed_kernels.floats_as_lists_below,
+                                .bytes_as_lists_below = packed_kernels.bytes_as_lists_below,
+                                .most_window_bytes = packed_kernels.window_bytes(type)};
             new (self) PackedRows(PackedRows::pack(weights, type, {vector_of(scales), group}, own));
           },
           "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0, nb::kw_only(), "isa"_a = "",
@@ -282,7 +282,8 @@ void bind_products(nb::module_& module) {
           "per row. Scales are [rows], or [rows][groups]; a group's columns are a multiple of 16; int8 "
           "weights must be whole numbers then. Where a weight is too large for float16, all are float32. Lists of "
           "float32 are chosen at any density where the instruction set has nothing to spread values with, and lists or "
-          "windows for sparse int8 with a scale per row where it has no instruction that brings bytes to their columns; "
+          "windows for sparse int8 with a scale per row where it has no instruction that brings bytes to their "
+          "columns; "
           "an extension is as for Matmul. Keeps no reference to the weights.")
       .def_prop_ro("rows", &PackedRows::rows, "Rows of the matrix.")
       .def_prop_ro("columns", &PackedRows::columns, "Columns of the matrix.")

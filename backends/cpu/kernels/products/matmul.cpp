@@ -64,9 +64,10 @@ Matmul::Matmul(std::shared_ptr<const PackedRows> weights, std::vector<float> bia
 }
 
 Matmul::Matmul(const SparseWeights& weights, std::vector<float> bias, Activation activation, const KernelTable& kernels)
-    : Matmul(std::make_shared<const PackedRows>(
-                 PackedRows::pack(weights, ValueType::float32, {}, {.spreads = kernels.vec_bytes > 16})),
-             std::move(bias), {.activation = activation}, kernels) {
+    : Matmul(
+          std::make_shared<const PackedRows>(PackedRows::pack(
+              weights, ValueType::float32, {}, {.floats_as_lists_below = kernels.packed_rows.floats_as_lists_below})),
+          std::move(bias), {.activation = activation}, kernels) {
   owns_weights_ = true;
 }
 

@@ -96,6 +96,7 @@ const KernelTable* kernels() {
                       .list_below = &list_below,
                       .most_rows = &most_rows,
                       .window_bytes = &window_bytes,
+                      .floats_as_lists_below = kFloatsAsListsBelow,
                       .bytes_as_lists_below = kBytesAsListsBelow},
       .copy_rows = &copy_rows,
       .split_rows = &split_rows,

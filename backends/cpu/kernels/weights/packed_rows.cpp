@@ -17,8 +17,8 @@ constexpr std::int64_t kSliceColumns = 1 << 16;
 constexpr std::int64_t kChunks = 64;
 // Kernels multiply up to as many rows together.
 constexpr std::int64_t kChunkRows = 8;
-// Below, the columns' 16 bits are fewer than a bit for each column, or little more: lists are then multiplied faster.
-constexpr double kListBelow = 0.125;
+// Of more floats, columns are a small share of the bytes, and windows take more of them than bits.
+constexpr double kFloatsInWindowsBelow = 0.125;
 constexpr float kMostInt8 = 127.0F;
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -96,9 +96,8 @@ PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, Packed
   }
   packed.scales_ = std::move(scales);
   const bool lists = packed.suits_lists(kernels);
-  // Of more floats, columns are a small share of the bytes, and windows take more of them than bits.
   const bool suits_windows = kernels.most_window_bytes > 0 && packed.groups_ == 1 &&
-                             (packed.type_ != ValueType::float32 || packed.density() < kListBelow);
+                             (packed.type_ != ValueType::float32 || packed.density() < kFloatsInWindowsBelow);
   if (!lists || suits_windows || packed.type_ == ValueType::int8) packed.pack_values(weights);
   if (suits_windows && !packed.masks_.empty()) packed.use_windows(weights, kernels.most_window_bytes);
   if (lists && !packed.is_windowed()) {
@@ -112,7 +111,7 @@ PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, Packed
 
 bool PackedRows::suits_lists(const PackedFor& kernels) const {
   if (type_ == ValueType::int8) return groups_ == 1 && nnz_ > 0 && density() < kernels.bytes_as_lists_below;
-  return type_ == ValueType::float32 && scales_.factors.empty() && density() < (kernels.spreads ? kListBelow : 1.0);
+  return type_ == ValueType::float32 && scales_.factors.empty() && density() < kernels.floats_as_lists_below;
 }
 
 // Of int8, what pack_values has made of them.

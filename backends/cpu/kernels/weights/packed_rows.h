@@ -3,8 +3,7 @@
 //
 //   bitmap  per row of outputs a bit for each column, and the values of those that are set, in order
 //   dense   the values alone, where all columns are active
-//   list    columns of 16 bits and values, for floats that are so few that bits would be more bytes, and for few bytes
-//           where kernels have no instruction that brings them to their columns
+//   list    columns of 16 bits and values, for floats and bytes that are so few that kernels multiply lists faster
 //   windows  sixteen rows in the lanes, for few weights with at most a scale per row where kernels prefer them: a byte
 //            and the value of each active weight, and what lanes leave empty (windows.h)
 //
@@ -33,11 +32,11 @@ struct PackedScales {
   std::int64_t group_columns = 0;  // 0: all columns of a row
 };
 
-// What the kernels that weights are packed for do.
+// What the kernels that weights are packed for do, as PackedRowKernels has it.
 struct PackedFor {
-  bool spreads = true;              // bring values to their columns; others take them one by one
-  double most_window_bytes = 0;     // as PackedRowKernels has it
-  double bytes_as_lists_below = 0;  // likewise
+  double floats_as_lists_below = 0.125;
+  double bytes_as_lists_below = 0;
+  double most_window_bytes = 0;
 };
 
 // Immutable once made, and shared by operators.

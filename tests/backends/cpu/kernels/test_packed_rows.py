@@ -157,11 +157,12 @@ def test_the_last_group_of_a_row_keeps_to_its_scale(pool: _kernels.ThreadPool, i
 
 # Kernels of AVX-512 may prefer another form of int8 (test_windowed_rows.py).
 @pytest.mark.parametrize("isa", [isa for isa in _kernels.supported_isas() if isa in ("avx2", "neon")])
-def test_forms_are_those_of_the_fewest_bytes(isa: str) -> None:
+def test_forms_and_their_bytes(isa: str) -> None:
     rng = np.random.default_rng(0)
     for density, values, form, size in (
         (0.3, "float32", "bitmap", 1 / 8 + 4 * 0.3),
         (0.1, "float32", "list", 6 * 0.1),
+        (0.2, "float32", *(("list", 6 * 0.2) if isa == "avx2" else ("bitmap", 1 / 8 + 4 * 0.2))),
         (0.1, "int8", *(("list", 3 * 0.1) if isa == "avx2" else ("bitmap", 1 / 8 + 0.1))),
         (0.25, "int8", "bitmap", 1 / 8 + 0.25),
         (0.5, "bfloat16", "bitmap", 1 / 8 + 2 * 0.5),

@@ -170,6 +170,8 @@ inline void multiply_packed(const PackedRowsArgs& args) {
 }
 
 #if defined(__AVX512F__)
+// The columns' 16 bits are fewer then than a bit for each column, or little more.
+inline constexpr double kFloatsAsListsBelow = 0.125;
 inline constexpr double kBytesAsListsBelow = 0;
 
 // Without an instruction that compresses columns, lists take long to make.
@@ -177,7 +179,8 @@ inline double list_below(ValueType, bool, int x_rows) { return x_rows > 12 ? 0.2
 
 inline std::int64_t most_rows(ValueType, bool, double) { return 2 * kMostRows; }
 #else
-// Bringing bytes to their columns takes as long as a list of 0.24; lists are more bytes.
+// Bringing floats and bytes to their columns takes as long as lists of 0.3 and 0.24 in a cache; lists are more bytes.
+inline constexpr double kFloatsAsListsBelow = 0.26;
 inline constexpr double kBytesAsListsBelow = 0.2;
 
 // Densities at which lists take as long as spread values do, by rows of x (docs/cpu-kernel-notes.md).
@@ -205,6 +208,8 @@ inline std::int64_t most_rows(ValueType, bool, double) { return kMostRows; }
 
 inline double window_bytes(ValueType) { return 0; }
 
+// Values are taken one by one.
+inline constexpr double kFloatsAsListsBelow = 1;
 inline constexpr double kBytesAsListsBelow = 0;
 
 #endif

@@ -133,7 +133,8 @@ struct PackedRowKernels {
   // Up to how many times the bytes of bits and values sparse weights with at most a scale per row are multiplied faster
   // in windows of columns; 0: never.
   double (*window_bytes)(ValueType type);
-  // Density below which int8 weights with at most a scale per row are multiplied faster as lists; 0: none.
+  // Densities below which weights are multiplied faster as lists: fp32, and int8 with at most a scale per row.
+  double floats_as_lists_below;
   double bytes_as_lists_below;
 };
 

@@ -16,6 +16,7 @@ const PackedRowKernels* packed_row_kernels() {
                                            .list_below = &wide_list_below,
                                            .most_rows = &wide_most_rows,
                                            .window_bytes = &wide_window_bytes,
+                                           .floats_as_lists_below = kFloatsAsListsBelow,
                                            .bytes_as_lists_below = 0};
   return &kTable;
 }
