@@ -40,7 +40,7 @@ def measure(rows: int, columns: int, density: float, x_rows: int, threads: int, 
         ]
 
     ways = {name: products("int8", extension=name) for name in ("none", "vnni", "vbmi2")}
-    ways["bits"] = products("int8", "avx2")  # whose kernels have no other form of sparse int8
+    ways["bits"] = products("int8", "portable")  # whose kernels have no other form of sparse int8
     ways["fp32"] = products("float32")
     pool = _kernels.ThreadPool(threads)
     x = rng.standard_normal((x_rows, columns)).astype(np.float32)
