@@ -22,6 +22,7 @@ from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_
 from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels
 from sift_onnx.training.sparse_layers.lanes.products import product_in_lanes
 from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes, image_lanes, token_lanes
+from sift_onnx.training.windows import subsampled
 
 __all__ = ["Product", "SparseLayer", "fits"]
 
@@ -202,7 +203,8 @@ class _Gradient:
             top, left, bottom, right = geometry.pads
             padded = functional.pad(x, (left, right, top, bottom))
             sizes = (*shape[:2], *geometry.kernel)
-            stride, dilation, groups = geometry.stride, geometry.dilation, geometry.groups
+            dilation, groups = geometry.dilation, geometry.groups
+            padded, stride = subsampled(padded, sizes, geometry.stride)
             # conv2d_weight wants the input that the windows read, without a rest that no window reaches.
             gradient = conv2d_weight(padded, sizes, dy, stride, 0, dilation, groups)  # type: ignore[no-untyped-call]
         else:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.training.host import ints
 from sift_onnx.training.registry import kernel
-from sift_onnx.training.windows import pad
+from sift_onnx.training.windows import pad, subsampled
 
 __all__ = ["Convolution", "Window", "convolve"]
 
@@ -53,6 +53,8 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, **attributes
     pads = explicit_pads(window.auto_pad, window.pads, x.shape[2:], weight.shape[2:], strides, dilations)
     if pads[:rank] != pads[rank:]:
         x, pads = pad(x, pads), (0,) * (2 * rank)
+    if not any(pads):
+        x, strides = subsampled(x, weight.shape, strides)
     return _CONVOLUTIONS[rank](x, weight, bias, strides, pads[:rank], dilations, window.group)
 
 
