@@ -346,7 +346,7 @@ def test_released_weights_are_packed_again_from_the_packed_form(
 ) -> None:
     rng = np.random.default_rng(9)
     weights = random_sparse(rng, (14, 40, 3, 3), 0.3)
-    weights[3] = 0
+    weights[2:9] = 0  # a few neighbours without entries, too
     source = _kernels.SparseWeights.from_dense(14, 360, weights)
     options = {"kernel": (3, 3), "pads": (1, 1, 1, 1), "layout": "planes", "algorithm": algorithm, "groups": groups}
     kept = _kernels.Conv(source, **options)
@@ -360,6 +360,29 @@ def test_released_weights_are_packed_again_from_the_packed_form(
         assert released.release_source()
         assert released.weight_bytes == kept.weight_bytes
         tilings.append(released.describe(x.shape, pool.threads)["tile"])
+    assert len(set(tilings)) >= 2
+
+
+@pytest.mark.parametrize("density", [0.02, 0.1, 0.6])
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("empty", [0, 9, 64])
+def test_released_lists_are_packed_again_for_tiles_of_any_size(
+    pool: _kernels.ThreadPool, empty: int, density: float, isa: str
+) -> None:
+    rng = np.random.default_rng(17)
+    weights = random_sparse(rng, (69, 900, 1, 1), density)
+    weights[20 : 20 + empty] = 0
+    source = _kernels.SparseWeights.from_dense(69, 900, weights)
+    kept, released = (_kernels.Conv(source, layout="planes", algorithm="single", isa=isa) for _ in range(2))
+    tilings = []
+    for tokens in (3, 100, 40, 200, 17):
+        x = random_array(rng, (1, 900, 1, tokens))
+        np.testing.assert_array_equal(run(pool, released, x), run(pool, kept, x))
+        assert released.release_source()
+        assert released.weight_bytes == kept.weight_bytes
+        tilings.append(released.describe(x.shape, pool.threads)["tile"])
+    found = released.source()
+    assert found.nnz == source.nnz
     assert len(set(tilings)) >= 2
 
 

@@ -5,6 +5,8 @@
 #include <span>
 
 #include "conv/row_chunks.h"
+#include "weights/pack_lists.h"
+#include "weights/unpack_lists.h"
 
 namespace sift::cpu {
 
@@ -14,6 +16,19 @@ ConvPacking::ConvPacking(const SparseWeights& weights, const TilingProblem& prob
   for (std::int64_t group = 0; group < problem.geometry.groups; ++group) {
     groups.push_back(
         pack_weights(weights, group * problem.rows, problem.rows, problem.geometry, panel, tiling, band_rows, pool));
+  }
+  band_costs = sift::cpu::band_costs(groups, problem.rows, band_rows);
+}
+
+ConvPacking::ConvPacking(const ConvPacking& other, const TilingProblem& problem, const Tiling& tiling,
+                         const PanelShape& panel, std::int64_t band_rows)
+    : tiling(tiling), panel(panel), band_rows(band_rows) {
+  const std::int64_t columns = problem.channels * problem.geometry.kernel_h * problem.geometry.kernel_w;
+  UnpackedRows source(other.groups, problem.rows, columns, problem.geometry, other.panel, other.tiling,
+                      other.band_rows);
+  for (std::int64_t group = 0; group < problem.geometry.groups; ++group) {
+    groups.push_back(
+        pack_lists(source, group * problem.rows, problem.rows, problem.geometry, panel, tiling, band_rows));
   }
   band_costs = sift::cpu::band_costs(groups, problem.rows, band_rows);
 }

@@ -23,11 +23,14 @@ struct ConvPacking {
   // Packs on the threads of `pool`, if there is one. Throws CodeMemoryError if the system refuses memory for code.
   ConvPacking(const SparseWeights& weights, const TilingProblem& problem, const Tiling& tiling, const PanelShape& panel,
               std::int64_t band_rows, ThreadPool* pool);
+  // For another tiling that has lists, from lists: without all of the weights in between.
+  ConvPacking(const ConvPacking& other, const TilingProblem& problem, const Tiling& tiling, const PanelShape& panel,
+              std::int64_t band_rows);
 
   std::int64_t bytes() const;
 
-  // The weights that it was made from, given a problem that packs alike. For weights that change, the values are
-  // indices again.
+  // The weights that it was made from, given the problem that it was made for, or one that packs alike. For weights
+  // that change, the values are indices again.
   SparseWeights unpack(const TilingProblem& problem) const;
 
   // For weights that change: `keep_places` takes the packed values for indices, and `refresh` replaces them by the

@@ -6,6 +6,7 @@
 #include <ranges>
 
 #include "jit/code_memory.h"
+#include "weights/pack_lists.h"
 
 namespace sift::cpu {
 namespace {
@@ -125,8 +126,12 @@ std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int thread
     return planned->packing->tiling.packs_like(tiling) && planned->packing->band_rows == band;
   });
   const auto pack = [&] {
-    auto packing = std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling,
-                                                 tiling.packing_panel(problem.tiling.geometry), band, pool);
+    const PanelShape packing_panel = tiling.packing_panel(problem.tiling.geometry);
+    const ConvPacking* const other = weights_ ? nullptr : planned_.back()->packing.get();
+    const bool is_listed = other != nullptr && has_lists(other->tiling.form) && has_lists(tiling.form);
+    auto packing =
+        is_listed ? std::make_shared<ConvPacking>(*other, problem.tiling, tiling, packing_panel, band)
+                  : std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling, packing_panel, band, pool);
     ++packed_;
     if (options_.values) packing->keep_places();
     return packing;

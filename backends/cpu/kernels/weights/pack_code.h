@@ -1,7 +1,6 @@
 // Weights as machine code, see generated_rows.h.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,24 +10,9 @@
 #include "jit/code_memory.h"
 #include "jit/generated_rows.h"
 #include "weights/packed_weights.h"
+#include "weights/row_source.h"
 
 namespace sift::cpu {
-
-// What is left of a row of the weights.
-struct WeightRow {
-  std::span<const std::uint32_t> columns;
-  std::span<const float> values;
-
-  // Splits off what lies before `column`.
-  WeightRow take_until(std::uint32_t column) {
-    const auto count =
-        static_cast<std::size_t>(std::lower_bound(columns.begin(), columns.end(), column) - columns.begin());
-    const WeightRow taken{columns.first(count), values.first(count)};
-    columns = columns.subspan(count);
-    values = values.subspan(count);
-    return taken;
-  }
-};
 
 // Makes the code of a group of a convolution, a slice of all its channels, which suits every shape; on the threads of
 // `pool`, if there is one. Throws CodeMemoryError where the system gives no memory for code.

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <numeric>
 #include <span>
 
 #include "weights/pack_code.h"
+#include "weights/pack_lists.h"
 
 namespace sift::cpu {
 namespace {
@@ -17,60 +16,6 @@ constexpr std::int64_t kMostBandRows = 256;
 constexpr std::int64_t kBandsPerThread = 4;
 
 std::uint32_t size_of(const auto& list) { return static_cast<std::uint32_t>(list.size()); }
-
-void pack_csr(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
-              PackedSlice& slice) {
-  slice.starts.reserve(rows.size() + 1);
-  slice.starts.push_back(0);
-  for (const WeightRow& row : rows) {
-    slice.starts.push_back(slice.starts.back() + size_of(row.columns));
-    slice.values.insert(slice.values.end(), row.values.begin(), row.values.end());
-  }
-  slice.offsets.resize(slice.starts.back());
-  std::uint16_t* to = slice.offsets.data();
-  for (const WeightRow& row : rows) {
-    for (const std::uint32_t column : row.columns) *to++ = offsets[column - first];
-  }
-}
-
-// The rows of a band, longest list first.
-std::vector<std::uint16_t> order_of_band(std::span<const WeightRow> band) {
-  std::vector<std::uint16_t> order(band.size());
-  std::iota(order.begin(), order.end(), std::uint16_t{0});
-  // Stable: padding rows, which are not stored, stay last.
-  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint16_t row) { return band[row].columns.size(); });
-  return order;
-}
-
-// Shorter lists are padded with zero times what follows the panel, which is zero too: times anything else it might be
-// NaN.
-void pack_sell(std::span<const WeightRow> rows, std::int64_t band_rows, int rows_per_call, std::uint32_t first,
-               std::span<const std::uint16_t> offsets, std::uint16_t behind, PackedSlice& slice) {
-  const auto chunk = static_cast<std::size_t>(rows_per_call);
-  const auto rows_of_band = static_cast<std::size_t>(band_rows);
-  for (std::size_t begin = 0; begin < rows.size(); begin += rows_of_band) {
-    const auto order = order_of_band(rows.subspan(begin, std::min(rows_of_band, rows.size() - begin)));
-    slice.order.insert(slice.order.end(), order.begin(), order.end());
-  }
-  const auto row_at = [&](std::size_t place) -> const WeightRow& {
-    return rows[place / rows_of_band * rows_of_band + slice.order[place]];
-  };
-  // Of a few neighbours the first has the longest list.
-  slice.starts.push_back(0);
-  for (std::size_t place = 0; place < rows.size(); place += chunk) {
-    slice.starts.push_back(slice.starts.back() + static_cast<std::uint32_t>(row_at(place).columns.size() * chunk));
-  }
-  slice.offsets.assign(slice.starts.back() + kOffsetSlack, behind);
-  slice.values.assign(slice.starts.back(), 0.0F);
-  for (std::size_t place = 0; place < rows.size(); ++place) {
-    const WeightRow& row = row_at(place);
-    std::size_t at = slice.starts[place / chunk] + place % chunk;
-    for (std::size_t i = 0; i < row.columns.size(); ++i, at += chunk) {
-      slice.offsets[at] = offsets[row.columns[i] - first];
-      slice.values[at] = row.values[i];
-    }
-  }
-}
 
 void pack_csr_by_tap(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
                      std::uint32_t kernel_w, PackedSlice& slice) {
@@ -190,6 +135,10 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
                                       const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
                                       std::int64_t band_rows, ThreadPool* pool) {
   const WeightForm form = tiling.form;
+  if (has_lists(form)) {
+    StoredRows source(weights);
+    return pack_lists(source, first_row, rows, geometry, panel, tiling, band_rows);
+  }
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   const std::int64_t channels = weights.columns() / taps;
   std::vector<WeightRow> rest(static_cast<std::size_t>(padded_rows(rows)));
@@ -211,7 +160,6 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
   }
   const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);
   const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, slice_channels);
-  const auto behind = static_cast<std::uint16_t>(panel.floats(slice_channels) * std::int64_t{sizeof(float)});
   std::vector<WeightRow> in_slice(rest.size());
   for (std::int64_t channel = 0; channel < channels; channel += slice_channels) {
     PackedSlice& slice = slices.emplace_back();
@@ -225,18 +173,12 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       nnz += in_slice[row].columns.size();
     }
     const auto slice_offsets = std::span(offsets).first(columns);
-    if (form == WeightForm::sell) {
-      pack_sell(in_slice, band_rows, tiling.rows_per_call, first, slice_offsets, behind, slice);
-      continue;
-    }
     slice.values.reserve(nnz);
     slice.offsets.reserve(nnz + kOffsetSlack);
     if (form == WeightForm::csr_pairs) {
       pack_csr_pairs(in_slice, first, slice_offsets, slice);
-    } else if (form == WeightForm::csr_by_tap) {
-      pack_csr_by_tap(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
     } else {
-      pack_csr(in_slice, first, slice_offsets, slice);
+      pack_csr_by_tap(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
     }
     slice.offsets.resize(slice.offsets.size() + kOffsetSlack);
     slice.offsets.shrink_to_fit();

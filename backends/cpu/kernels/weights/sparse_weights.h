@@ -100,15 +100,9 @@ class SparseWeights::Builder {
     weights_.column_of_.push_back(column);
     weights_.values_.push_back(value);
   }
-  // Calls write(columns, values) with room for `most` entries; it returns how many it has written.
-  template <typename Write>
-  void add_up_to(std::size_t most, Write write) {
-    const std::size_t begin = weights_.values_.size();
-    weights_.column_of_.resize(begin + most);
-    weights_.values_.resize(begin + most);
-    const std::size_t end = begin + write(weights_.column_of_.data() + begin, weights_.values_.data() + begin);
-    weights_.column_of_.resize(end);
-    weights_.values_.resize(end);
+  void add(std::span<const std::uint32_t> columns, std::span<const float> values) {
+    weights_.column_of_.insert(weights_.column_of_.end(), columns.begin(), columns.end());
+    weights_.values_.insert(weights_.values_.end(), values.begin(), values.end());
   }
   void end_row() { weights_.starts_.push_back(weights_.values_.size()); }
   SparseWeights take() { return std::move(weights_); }

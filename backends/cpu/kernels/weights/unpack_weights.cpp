@@ -1,9 +1,10 @@
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "jit/generated_rows.h"
+#include "weights/pack_lists.h"
 #include "weights/packed_weights.h"
+#include "weights/unpack_lists.h"
 
 namespace sift::cpu {
 namespace {
@@ -22,8 +23,8 @@ void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& ti
       }
       return;
     }
-    case WeightForm::csr:    // add_list
-    case WeightForm::sell:   // add_list
+    case WeightForm::csr:    // UnpackedRows
+    case WeightForm::sell:   // UnpackedRows
     case WeightForm::dense:  // unpack_dense
     case WeightForm::code:   // unpack_code
       return;
@@ -42,33 +43,6 @@ void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& ti
       return;
     }
   }
-}
-
-// Where each row stands in a slice.
-std::vector<std::size_t> places_of_rows(const PackedSlice& slice, std::int64_t rows, std::int64_t band_rows) {
-  std::vector<std::size_t> places(static_cast<std::size_t>(padded_rows(rows)));
-  std::iota(places.begin(), places.end(), std::size_t{0});
-  const auto band = static_cast<std::size_t>(band_rows);
-  for (std::size_t place = 0; place < slice.order.size(); ++place) {
-    places[place / band * band + slice.order[place]] = place;
-  }
-  return places;
-}
-
-// Of a list of one row, in which columns ascend: each `step`-th entry of [begin, end). `column_at` is by floats of the
-// panel's `panel_bytes`; what lies behind them is padding.
-void add_list(const PackedSlice& slice, std::size_t begin, std::size_t end, std::size_t step, std::uint32_t first,
-              std::span<const std::uint32_t> column_at, std::size_t panel_bytes, SparseWeights::Builder& builder) {
-  builder.add_up_to((end - begin + step - 1) / step, [&](std::uint32_t* columns, float* values) {
-    std::size_t count = 0;
-    for (std::size_t i = begin; i < end; i += step) {
-      const std::size_t offset = slice.offsets[i];
-      columns[count] = first + column_at[offset / sizeof(float)];
-      values[count] = slice.packed_value(i);
-      count += offset < panel_bytes;
-    }
-    return count;
-  });
 }
 
 using Listed = std::vector<std::pair<std::uint32_t, float>>;  // columns and values
@@ -126,51 +100,40 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   if (tiling.form == WeightForm::dense) return unpack_dense(groups, rows_per_group, columns, taps);
   std::size_t nnz = 0;
-  std::int64_t most_channels = 0;
   for (const std::vector<PackedSlice>& slices : groups) {
-    for (const PackedSlice& slice : slices) {
-      nnz += slice.values.size();
-      most_channels = std::max(most_channels, slice.channels);
-    }
+    for (const PackedSlice& slice : slices) nnz += slice.values.size();
   }
-  SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
-                                 static_cast<std::int64_t>(nnz));
+  const std::int64_t rows = std::ssize(groups) * rows_per_group;
+  SparseWeights::Builder builder(rows, columns, static_cast<std::int64_t>(nnz));
   if (tiling.form == WeightForm::code) {
     for (const std::vector<PackedSlice>& slices : groups) {
       unpack_code(slices.front(), rows_per_group, taps, band_rows, builder);
     }
     return builder.take();
   }
+  if (has_lists(tiling.form)) {
+    UnpackedRows source(groups, rows_per_group, columns, geometry, panel, tiling, band_rows);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const WeightRow& read = source.read(row, 1).front();
+      builder.add(read.columns, read.values);
+      builder.end_row();
+    }
+    return builder.take();
+  }
   // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
   const std::size_t lists = tiling.form == WeightForm::csr_by_tap ? static_cast<std::size_t>(geometry.kernel_w) : 1;
-  const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, most_channels);
-  const auto panel_bytes = static_cast<std::size_t>(panel.floats(most_channels)) * sizeof(float);
-  // Padding has the place behind the panel.
-  std::vector<std::uint32_t> column_at(panel_bytes / sizeof(float) + 1);
-  for (std::size_t column = 0; column < offsets.size(); column += lists) {
-    column_at[offsets[column] / sizeof(float)] = static_cast<std::uint32_t>(column);
-  }
+  const std::vector<std::uint32_t> column_at = columns_at(geometry, panel, most_channels(groups), lists);
   Listed row_of_slice;
-  std::vector<std::vector<std::size_t>> places;
   for (const std::vector<PackedSlice>& slices : groups) {
-    places.clear();
-    for (const PackedSlice& slice : slices) places.push_back(places_of_rows(slice, rows_per_group, band_rows));
     for (std::int64_t row = 0; row < rows_per_group; ++row) {
-      for (std::size_t i = 0; i < slices.size(); ++i) {
-        const PackedSlice& slice = slices[i];
+      for (const PackedSlice& slice : slices) {
         const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
-        const std::size_t place = places[i][static_cast<std::size_t>(row)];
-        if (tiling.form == WeightForm::csr || tiling.form == WeightForm::sell) {
-          const std::size_t step = tiling.form == WeightForm::csr ? 1 : static_cast<std::size_t>(tiling.rows_per_call);
-          const std::uint32_t* const starts = slice.starts.data() + place / step;
-          add_list(slice, starts[0] + place % step, starts[1], step, first, column_at, panel_bytes, builder);
-          continue;
-        }
         row_of_slice.clear();
-        for_each_packed(slice, place, tiling, lists, [&](std::size_t list, std::uint16_t offset, float value) {
-          const std::uint32_t column = column_at[offset / sizeof(float)];
-          row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
-        });
+        for_each_packed(slice, static_cast<std::size_t>(row), tiling, lists,
+                        [&](std::size_t list, std::uint16_t offset, float value) {
+                          const std::uint32_t column = column_at[offset / sizeof(float)];
+                          row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
+                        });
         add_row(row_of_slice, builder);
       }
       builder.end_row();
