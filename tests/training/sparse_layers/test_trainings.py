@@ -51,10 +51,10 @@ def trained(module: ImportedModule, algorithm: Any, kernels: str, batches: list[
     return dict(module.state_dict())
 
 
-def moved_by_a_rounding(module: ImportedModule) -> ImportedModule:
+def moved_by_a_rounding(module: ImportedModule, seed: int) -> ImportedModule:
     """A copy whose parameters are larger or smaller by one rounding, by chance; zeros stay."""
     twin = copy.deepcopy(module)
-    draw = torch.Generator().manual_seed(0)
+    draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for param in twin.parameters():
             param.mul_(1 + EPSILON * (2.0 * torch.randint(0, 2, param.shape, generator=draw) - 1))
@@ -80,14 +80,16 @@ TRAININGS = [
 def test_ten_steps_have_the_masks_of_dense_kernels_and_are_as_exact(name: str, algorithm: str, tmp_path: Path) -> None:
     """Each step's rounding adds to that of the steps before, and differs between the two.
 
-    So three times torch's error is allowed, the larger one of two runs whose first weights differ by a rounding, and of
-    weights that hardly move that of ten steps, each of which rounds.
+    So three times torch's error is allowed, and of weights that hardly move that of ten steps, each of which rounds.
+    torch's is the largest of five runs whose first weights differ by a rounding: of MobileNetV2, whose normalizations
+    have batches of two, it is 0.4 of a tensor, and varies so much that of nine such runs of torch five had an error
+    somewhere that was more than three times the larger one of two others.
     """
     path = smooth(exported(name, tmp_path))
     module = to_torch(str(path)) if algorithm == "GMP" else masked(path)
     batches = [batch(name, size) for size in (16, 5, 17, 16, 2, 16, 5, 17, 16, 2)]
     ours, theirs = (trained(module, ALGORITHMS[algorithm](), kernels, batches) for kernels in ("sparse", "dense"))
-    rounded = trained(moved_by_a_rounding(module), ALGORITHMS[algorithm](), "dense", batches)
+    rounded = [trained(moved_by_a_rounding(module, n), ALGORITHMS[algorithm](), "dense", batches) for n in range(4)]
     exact = trained(module.double(), ALGORITHMS[algorithm](), "dense", batches)
     assert ours.keys() == theirs.keys() == exact.keys()
     for key, wanted in exact.items():
@@ -95,5 +97,5 @@ def test_ten_steps_have_the_masks_of_dense_kernels_and_are_as_exact(name: str, a
             assert torch.equal(ours[key], wanted), key
             assert torch.equal(theirs[key], wanted), key
         elif wanted.is_floating_point():
-            error, *of_torch = (float((state[key] - wanted).abs().max()) for state in (ours, theirs, rounded))
+            error, *of_torch = (float((state[key] - wanted).abs().max()) for state in (ours, theirs, *rounded))
             assert error <= 3 * max(of_torch) + 16 * EPSILON * float(wanted.abs().max()), key

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/conv_geometry.h"
-#include "conv/tiling.h"
 #include "weights/packed_weights.h"
 #include "weights/row_source.h"
 

@@ -53,7 +53,7 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, **attributes
     pads = explicit_pads(window.auto_pad, window.pads, x.shape[2:], weight.shape[2:], strides, dilations)
     if pads[:rank] != pads[rank:]:
         x, pads = pad(x, pads), (0,) * (2 * rank)
-    if not any(pads):
+    if not any(pads) and torch.is_grad_enabled():
         x, strides = subsampled(x, weight.shape, strides)
     return _CONVOLUTIONS[rank](x, weight, bias, strides, pads[:rank], dilations, window.group)
 
