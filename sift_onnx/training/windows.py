@@ -35,4 +35,5 @@ def subsampled(x: Tensor, weight: Sequence[int], strides: Sequence[int]) -> tupl
     """
     if max(strides) == 1 or max(weight[2:]) > 1 or weight[1] >= _ONEDNN_BLOCK:
         return x, tuple(strides)
-    return x[(..., *(slice(None, None, step) for step in strides))], (1,) * len(strides)
+    steps = [slice(None), slice(None), *(slice(None, None, step) for step in strides)]
+    return x[tuple(steps)], (1,) * len(strides)
