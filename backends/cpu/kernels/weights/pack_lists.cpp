@@ -10,7 +10,10 @@ namespace sift::cpu {
 namespace {
 
 constexpr std::int64_t kRowsAtOnce = 32;  // of csr
-constexpr std::size_t kWaste = 32;        // lists may have two of so many parts of their memory unused
+// Memory is reserved for what is expected, and for a share more: of csr a little, of sell for padding.
+constexpr double kSpareOfCsr = 1.0 / 32;
+constexpr double kSpareOfSell = 1.0 / 8;
+constexpr std::size_t kMostUnused = 16;  // lists that leave a sixteenth of their memory unused are moved
 
 // Slices, to which rows are added in order.
 class ListPacking {
@@ -30,8 +33,8 @@ class ListPacking {
       slice.starts.push_back(0);
       column_ends_.push_back(static_cast<std::uint32_t>((first + slice.channels) * taps));
       const double share = static_cast<double>(slice.channels) / static_cast<double>(channels);
-      const double padded = is_sell_ ? 1 + 1.0 / 8 : 1 + 1.0 / kWaste;
-      const auto expected = static_cast<std::size_t>(nnz * share * padded) + kOffsetSlack;
+      const double spare = is_sell_ ? kSpareOfSell : kSpareOfCsr;
+      const auto expected = static_cast<std::size_t>(nnz * share * (1 + spare)) + kOffsetSlack;
       slice.offsets.reserve(expected);
       slice.values.reserve(expected);
     }
@@ -49,7 +52,7 @@ class ListPacking {
       slice.offsets.resize(slice.starts.back() + kOffsetSlack, is_sell_ ? behind_ : 0);
       slice.values.resize(slice.starts.back());
       // There were fewer than expected, or memory has been doubled.
-      if (slice.values.capacity() > slice.values.size() + 2 * slice.values.size() / kWaste) {
+      if (slice.values.capacity() > slice.values.size() + slice.values.size() / kMostUnused) {
         slice.offsets.shrink_to_fit();
         slice.values.shrink_to_fit();
       }
