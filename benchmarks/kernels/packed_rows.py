@@ -30,7 +30,7 @@ def measure(rows: int, columns: int, density: float, x_rows: int, threads: int, 
     weights = _kernels.SparseWeights.from_dense(rows, columns, integers)
     scales = np.full((rows, 1), 0.01, np.float32)
 
-    def products(values: str, isa: str = "", extension: str = "vbmi2") -> list[_kernels.Matmul]:
+    def products(values: str, isa: str = "", extension: str = "amx") -> list[_kernels.Matmul]:
         own = scales if values == "int8" else None
         return [
             _kernels.Matmul(
@@ -39,7 +39,7 @@ def measure(rows: int, columns: int, density: float, x_rows: int, threads: int, 
             for _ in range(_COPIES)
         ]
 
-    ways = {name: products("int8", extension=name) for name in ("none", "vnni", "vbmi2")}
+    ways = {name: products("int8", extension=name) for name in ("none", "vnni", "vbmi2", "amx")}
     ways["bits"] = products("int8", "portable")  # whose kernels have no other form of sparse int8
     ways["fp32"] = products("float32")
     pool = _kernels.ThreadPool(threads)
@@ -69,7 +69,7 @@ def main() -> None:
     rows, columns = map(int, arguments.weights.split("x"))
     print(
         "density  rows"
-        + "".join(f"{name + ' us':>8}     ns ratio" for name in ("none", "vnni", "vbmi2", "bits", "fp32"))
+        + "".join(f"{name + ' us':>8}     ns ratio" for name in ("none", "vnni", "vbmi2", "amx", "bits", "fp32"))
     )
     for density in arguments.density:
         for x_rows in arguments.rows:

@@ -16,7 +16,8 @@ CPUINFO = Path("/proc/cpuinfo")
 OSXSAVE, AVX, FMA = 1 << 27, 1 << 28, 1 << 12  # CPUID.1:ECX
 AVX2, AVX512F, AVX512BW = 1 << 5, 1 << 16, 1 << 30  # CPUID.7.0:EBX
 AVX512_BF16 = 1 << 5  # CPUID.7.1:EAX
-YMM_STATE, ZMM_STATE = 0x6, 0xE0  # XCR0
+AMX_TILE, AMX_INT8 = 1 << 24, 1 << 25  # CPUID.7.0:EDX
+YMM_STATE, ZMM_STATE, TILE_STATE = 0x6, 0xE0, 0x60000  # XCR0
 
 
 @pytest.mark.skipif(
@@ -32,7 +33,7 @@ def test_detected_features_are_those_that_linux_reports() -> None:
         leaf7_ecx=all_bits,
         leaf7_edx=all_bits,
         leaf7_1_eax=all_bits,
-        xcr0=YMM_STATE | ZMM_STATE,
+        xcr0=YMM_STATE | ZMM_STATE | TILE_STATE,
     )
 
     assert len(known) > 10
@@ -59,6 +60,16 @@ def test_features_need_the_operating_system_to_save_their_registers() -> None:
         "avx512bw",
         "avx512_bf16",
     ]
+
+
+@pytest.mark.parametrize(
+    ("xcr0", "features"),
+    [(YMM_STATE | ZMM_STATE, []), (0x20000, []), (0x40000, []), (TILE_STATE, ["amx_tile", "amx_int8"])],
+)
+def test_tiles_need_both_of_their_states(xcr0: int, features: list[str]) -> None:
+    cpuid = {"leaf1_ecx": OSXSAVE, "leaf7_edx": AMX_TILE | AMX_INT8}
+
+    assert _kernels.decode_x86_features(**cpuid, xcr0=xcr0) == features
 
 
 def test_saved_state_counts_only_if_the_operating_system_enabled_xgetbv() -> None:

@@ -6,6 +6,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -13,7 +17,7 @@
 namespace sift::isa {
 namespace {
 
-enum class State { none, avx, avx512 };
+enum class State { none, avx, avx512, amx };
 
 struct Feature {
   std::string_view name;
@@ -25,6 +29,8 @@ struct Feature {
 constexpr int kOsxsaveBit = 27;                           // of leaf1_ecx
 constexpr std::uint64_t kAvxState = 0x06;                 // xmm, ymm
 constexpr std::uint64_t kAvx512State = 0xe0 | kAvxState;  // opmask, upper halves of zmm0-15, zmm16-31
+constexpr int kTileDataBit = 18;
+constexpr std::uint64_t kAmxState = 0x3 << (kTileDataBit - 1);  // configuration and data of tiles
 
 // Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E.
 constexpr std::array kFeatures{
@@ -45,6 +51,8 @@ constexpr std::array kFeatures{
     Feature{"avx512_vnni", &X86Registers::leaf7_ecx, 11, State::avx512},
     Feature{"avx512_bf16", &X86Registers::leaf7_1_eax, 5, State::avx512},
     Feature{"avx512_fp16", &X86Registers::leaf7_edx, 23, State::avx512},
+    Feature{"amx_tile", &X86Registers::leaf7_edx, 24, State::amx},
+    Feature{"amx_int8", &X86Registers::leaf7_edx, 25, State::amx},
 };
 
 struct Requirement {
@@ -53,7 +61,13 @@ struct Requirement {
 };
 
 bool state_is_saved(State state, std::uint64_t xcr0) {
-  const std::uint64_t needed = state == State::avx512 ? kAvx512State : state == State::avx ? kAvxState : 0;
+  std::uint64_t needed = 0;
+  switch (state) {
+    case State::none: break;
+    case State::avx: needed = kAvxState; break;
+    case State::avx512: needed = kAvx512State; break;
+    case State::amx: needed = kAmxState; break;
+  }
   return (xcr0 & needed) == needed;
 }
 
@@ -163,6 +177,17 @@ std::vector<std::string> int8_isas_of(const std::vector<std::string>& features) 
        {"neon_dot", {"neon", "asimddp"}},
        {"neon_mull", {"neon"}}},
       features);
+}
+
+bool may_use_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  // Linux, Documentation/arch/x86/xstate.rst. Headers of older systems lack the name.
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileDataBit) == 0;
+  return granted;
+#else
+  return false;
+#endif
 }
 
 }  // namespace sift::isa

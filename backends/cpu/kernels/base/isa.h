@@ -31,4 +31,8 @@ std::vector<std::string> isas_of(const std::vector<std::string>& features);
 // "avx2_madd", "neon_i8mm", "neon_dot", "neon_mull" and "portable".
 std::vector<std::string> int8_isas_of(const std::vector<std::string>& features);
 
+// Whether this process may use the registers of AMX, which Linux grants only on request, to all threads and for good.
+// False where it refuses, and on other systems.
+bool may_use_tiles();
+
 }  // namespace sift::isa

@@ -54,8 +54,8 @@ constexpr Names<WeightForm, 6> kWeightForms{{{"csr", WeightForm::csr},
                                              {"dense", WeightForm::dense},
                                              {"code", WeightForm::code}}};
 
-constexpr Names<Extension, 3> kExtensions{
-    {{"none", Extension::none}, {"vnni", Extension::vnni}, {"vbmi2", Extension::vbmi2}}};
+constexpr Names<Extension, 4> kExtensions{
+    {{"none", Extension::none}, {"vnni", Extension::vnni}, {"vbmi2", Extension::vbmi2}, {"amx", Extension::amx}}};
 constexpr Names<ValueType, 4> kValueTypes{{{"float32", ValueType::float32},
                                            {"bfloat16", ValueType::bfloat16},
                                            {"float16", ValueType::float16},
@@ -277,7 +277,7 @@ void bind_products(nb::module_& module) {
             new (self) PackedRows(PackedRows::pack(weights, type, {vector_of(scales), group}, own));
           },
           "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0, nb::kw_only(), "isa"_a = "",
-          "extension"_a = "vbmi2",
+          "extension"_a = "amx",
           "Values are 'float32', 'bfloat16', 'float16' or 'int8', rounded to the nearest; int8 without scales gets one "
           "per row. Scales are [rows], or [rows][groups]; a group's columns are a multiple of 16; int8 "
           "weights must be whole numbers then. Where a weight is too large for float16, all are float32. Lists of "
@@ -309,9 +309,9 @@ void bind_products(nb::module_& module) {
             new (self) Matmul(std::move(weights), vector_of(bias), options, kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "planes",
-          "isa"_a = "", "extension"_a = "vbmi2",
+          "isa"_a = "", "extension"_a = "amx",
           "For inputs of shape (m, columns, 1, 1). Operators of the same PackedRows share them. An extension "
-          "(none, vnni, vbmi2: each has those before it) is of avx512, and used where this machine has it.")
+          "(none, vnni, vbmi2, amx: each has those before it) is of avx512, and used where this machine has it.")
       .def(
           "__init__",
           [](Matmul* self, const SparseWeights& weights, const std::optional<FloatsIn>& bias,

@@ -173,8 +173,15 @@ void CachedAttention::run_with_cache(ThreadPool& pool, const Shape& shape, const
     pool.parallel_for(key_heads, [&](std::int64_t task) {
       const std::int64_t sequence = task / o.key_heads;
       if (o.appends) append(run, sequence, task % o.key_heads);
-      for (std::int64_t head = task % o.key_heads * group; head < (task % o.key_heads + 1) * group; ++head) {
-        for (std::int64_t token = 0; token < o.tokens; ++token) attend_one(run, sequence, head, token);
+      const std::int64_t first = task % o.key_heads * group;
+      for (std::int64_t head = first; head < first + group; ++head) {
+        for (std::int64_t token = 0; token < o.tokens; ++token) {
+          Ahead ahead{.values = head == first && token == 0};
+          if (head == first + group - 1 && token == o.tokens - 1 && task + 1 < key_heads) {
+            ahead.keys = run.keys_of((task + 1) / o.key_heads, (task + 1) % o.key_heads);
+          }
+          attend_one(run, sequence, head, token, ahead);
+        }
       }
     });
     return;
@@ -185,7 +192,7 @@ void CachedAttention::run_with_cache(ThreadPool& pool, const Shape& shape, const
   if (o.tokens < kLeastInLanes) {
     pool.parallel_for(rows() * o.heads, [&](std::int64_t task) {
       const std::int64_t row = task / o.heads;
-      attend_one(run, row / o.tokens, task % o.heads, row % o.tokens);
+      attend_one(run, row / o.tokens, task % o.heads, row % o.tokens, {});
     });
     return;
   }
@@ -216,7 +223,8 @@ std::int64_t CachedAttention::first_seen(std::int64_t before, std::int64_t token
   return options_.window == 0 ? 0 : std::max<std::int64_t>(before + token + 1 - options_.window, 0);
 }
 
-void CachedAttention::attend_one(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t token) const {
+void CachedAttention::attend_one(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t token,
+                                 const Ahead& ahead) const {
   const CachedAttentionOptions& o = options_;
   const std::int64_t row = sequence * o.tokens + token;
   const std::int64_t key_head = head / (o.heads / o.key_heads);
@@ -240,6 +248,8 @@ void CachedAttention::attend_one(const Run& run, std::int64_t sequence, std::int
   args.softcap = o.softcap;
   args.nan_to_zero = o.nan_to_zero;
   args.mask = mask != nullptr ? mask + begin : nullptr;
+  args.asks_for_values = ahead.values;
+  args.next_keys = ahead.keys;
   args.panel = query;
   args.scores = floats(own.scores, ceil_div(seen, kLanes) * kLanes);
   kernels_.attend_row(args);

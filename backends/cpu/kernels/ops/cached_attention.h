@@ -53,7 +53,13 @@ class CachedAttention final : public Op {
   void check(const KeyValueCache& cache) const;
   std::int64_t first_seen(std::int64_t before, std::int64_t token) const;
   void append(const Run& run, std::int64_t sequence, std::int64_t key_head) const;
-  void attend_one(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t token) const;
+  // What is asked for while a token is attended to: its values, and the keys of the next head.
+  struct Ahead {
+    bool values = false;
+    const float* keys = nullptr;
+  };
+  void attend_one(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t token,
+                  const Ahead& ahead) const;
   void attend_tile(const Run& run, std::int64_t sequence, std::int64_t head, std::int64_t first,
                    std::int64_t count) const;
 

@@ -18,9 +18,6 @@ constexpr std::int64_t kAlone = 1 << 14;
 // Rows of x for which lists of weights in windows take longer to make than they save.
 constexpr std::int64_t kMostInWindows = 256;
 
-// Parts of rows of x by which some rows of weights are multiplied before the next, while these are in a cache.
-constexpr std::int64_t kMostParts = 4;
-
 // Of few rows of x. The fewer there are, the less often a thread has weights that are in the other's caches, having
 // begun a little earlier; one that begins late leaves some to the others.
 constexpr std::int64_t kTasksPerThread = 4;
@@ -46,6 +43,13 @@ struct Matmul::Few {
   const float* x;
   std::int64_t width;   // of lists: rows of x that lie interleaved
   PackedRowsArgs args;  // of the other forms: all but the weights
+};
+
+// Of some rows of weights: where those of a row of x begin, and how far one is from the next.
+struct Matmul::Sums {
+  const float* at;  // null: they are in the result
+  std::int64_t row_step;
+  std::int64_t step;
 };
 
 Matmul::Matmul(std::shared_ptr<const PackedRows> weights, std::vector<float> bias, const MatmulOptions& options,
@@ -130,9 +134,9 @@ void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, s
 
 // Rows of x that are multiplied by what is packed.
 std::int64_t Matmul::most_few() const {
-  if (weights_->is_windowed()) return kMostInWindows;
   if (weights_->is_list()) return kLanes;
-  return packed_kernels_.most_rows(weights_->type(), weights_->is_grouped(), weights_->density());
+  const std::int64_t most = packed_kernels_.most_rows(weights_->type(), weights_->is_grouped(), weights_->density());
+  return weights_->is_windowed() ? std::max(most, kMostInWindows) : most;
 }
 
 // Whether lists of these weights, all of the same columns, are faster than what they are packed as.
@@ -156,7 +160,8 @@ std::int64_t Matmul::part_floats(std::int64_t m) const {
   return (m == 1 ? 1 : interleaved_rows(static_cast<int>(m))) * weights_->words() * kWordColumns;
 }
 
-Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists, float* x, float* scales) const {
+Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, std::int64_t all_rows, bool lists,
+                                float* x, float* scales) const {
   const std::int64_t columns = weights_->columns();
   const bool in_lanes = options_.layout == Layout::nchw_n16;
   Few few{};
@@ -185,6 +190,7 @@ Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists, flo
                                             .group_columns = weights_->group_columns(),
                                             .lists = lists,
                                             .windows = weights_->is_windowed(),
+                                            .all_rows = all_rows,
                                             .columns = columns,
                                             .words = weights_->words(),
                                             .rows = static_cast<int>(m),
@@ -211,25 +217,23 @@ void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, std::spa
   }
   Scratch& scratch = thread_scratch();
   const std::int64_t floats = part_floats(std::min(m, kLanes));
-  float* const x = scratch.x.floats(static_cast<std::size_t>(std::min(ceil_div(m, kLanes), kMostParts) * floats));
+  float* const x = scratch.x.floats(static_cast<std::size_t>(std::min<std::int64_t>(ceil_div(m, kLanes), kMostParts) * floats));
   float* const scales = scratch.scales.floats(kMostParts * kLanes);
   float* const sums = scratch.y.floats(static_cast<std::size_t>(first_sum[runs.size()]));
   std::array<Few, kMostParts> parts;
   for (std::int64_t first = 0; first < m; first += kMostParts * kLanes) {
-    const std::int64_t count = std::min(ceil_div(m - first, kLanes), kMostParts);
+    const std::int64_t count = std::min<std::int64_t>(ceil_div(m - first, kLanes), kMostParts);
     const auto prepare = [&](std::int64_t part) {
       const std::int64_t row = first + part * kLanes;
       const std::int64_t rows = std::min(m - row, kLanes);
-      parts[static_cast<std::size_t>(part)] = operands_of(rows, in + row * weights_->columns(), makes_lists(rows, runs),
+      parts[static_cast<std::size_t>(part)] = operands_of(rows, in + row * weights_->columns(), m, makes_lists(rows, runs),
                                                           x + part * floats, scales + part * kLanes);
     };
     const auto multiply = [&](std::size_t i, std::int64_t begin, std::int64_t end) {
       const Matmul& own = matmul_of(runs[i]);
-      for (std::int64_t part = 0; part < count; ++part) {
-        const std::int64_t at = (first + part * kLanes) * own.weights_->rows();
-        const SharedRun run{runs[i].op, runs[i].second == nullptr ? nullptr : runs[i].second + at, runs[i].out + at};
-        own.multiply_few(parts[static_cast<std::size_t>(part)], run, sums + first_sum[i], begin, end);
-      }
+      const std::int64_t at = first * own.weights_->rows();
+      const SharedRun run{runs[i].op, runs[i].second == nullptr ? nullptr : runs[i].second + at, runs[i].out + at};
+      own.multiply_few({parts.data(), static_cast<std::size_t>(count)}, run, sums + first_sum[i], begin, end);
     };
     if (weights * std::min(m - first, count * kLanes) < kAlone) {
       for (std::int64_t part = 0; part < count; ++part) prepare(part);
@@ -275,53 +279,68 @@ void Matmul::multiply_lists(const Few& few, float* sums, std::int64_t begin, std
   }
 }
 
-// Rows [begin, end) of the weights; lists leave sums at `list_sums`, [rows][width], first.
-void Matmul::multiply_few(const Few& few, const SharedRun& own, float* list_sums, std::int64_t begin,
+// Rows [begin, end) of the weights, by parts of 16 rows of x; lists leave sums at `list_sums`, [rows][width], first.
+void Matmul::multiply_few(std::span<const Few> parts, const SharedRun& own, float* list_sums, std::int64_t begin,
                           std::int64_t end) const {
-  const float* const second = own.second;
-  float* const out = own.out;
-  const std::int64_t rows = weights_->rows();
   const bool in_lanes = options_.layout == Layout::nchw_n16;
+  const std::int64_t part_step = weights_->rows() * kLanes;
+  if (weights_->is_list()) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const std::int64_t width = parts[i].width;
+      const Sums sums{list_sums + begin * width, in_lanes ? kLanes : 1, in_lanes ? 1 : width};
+      multiply_lists(parts[i], list_sums, begin, end);
+      complete(parts[i], own, static_cast<std::int64_t>(i) * part_step, sums, begin, end);
+    }
+    return;
+  }
   // `second` may be where the result goes: sums are added to it elsewhere then.
   std::vector<float>& apart = []() -> std::vector<float>& {
     static thread_local std::vector<float> sums;
     return sums;
   }();
-  const std::int64_t parts = in_lanes ? 1 : few.m;
-  const std::int64_t part_floats = (end - begin) * (in_lanes ? kLanes : 1);
-  const bool is_list = weights_->is_list();
-  if (is_list) {
-    multiply_lists(few, list_sums, begin, end);
-  } else {
-    PackedRowsArgs args = few.args;
+  const std::int64_t part_sums = (end - begin) * kLanes;
+  if (own.second != nullptr) apart.resize(static_cast<std::size_t>(part_sums) * parts.size());
+  std::array<PackedRowsArgs, kMostParts> all;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    PackedRowsArgs& args = all[i];
+    args = parts[i].args;
     weights_->describe(args);
     args.bias = bias_.data();
     args.row_begin = begin;
     args.row_end = end;
     args.row_stride = in_lanes ? kLanes : 1;
-    args.x_stride = in_lanes ? 1 : rows;
-    float* to = out + begin * args.row_stride;
-    if (second != nullptr) {
-      apart.resize(static_cast<std::size_t>(parts * part_floats));
-      to = apart.data();
-      if (!in_lanes) args.x_stride = part_floats;
+    args.x_stride = in_lanes ? 1 : weights_->rows();
+    float* to = own.out + static_cast<std::int64_t>(i) * part_step + begin * args.row_stride;
+    if (own.second != nullptr) {
+      to = apart.data() + static_cast<std::int64_t>(i) * part_sums;
+      if (!in_lanes) args.x_stride = end - begin;
     }
-    if (in_lanes && few.m < kLanes) std::fill_n(to, part_floats, 0.0F);
+    if (in_lanes && parts[i].m < kLanes) std::fill_n(to, part_sums, 0.0F);
     args.out = to - begin * args.row_stride;
-    packed_kernels_.multiply(args);
   }
-  for (std::int64_t part = 0; part < parts; ++part) {
-    const std::int64_t at = part * rows + begin * (in_lanes ? kLanes : 1);
-    float* const to = out + at;
-    if (is_list) {
-      const float* const sums = list_sums + begin * few.width + (in_lanes ? 0 : part);
-      const std::int64_t step = in_lanes ? 1 : few.width;
-      for (std::int64_t i = 0; i < part_floats; ++i) {
-        to[i] = sums[i * step] + (second == nullptr ? 0.0F : second[at + i]);
+  packed_kernels_.multiply(all.data(), static_cast<int>(parts.size()));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const float* const sums =
+        own.second == nullptr ? nullptr : apart.data() + static_cast<std::int64_t>(i) * part_sums;
+    complete(parts[i], own, static_cast<std::int64_t>(i) * part_step, {sums, in_lanes ? kLanes : end - begin, 1}, begin,
+             end);
+  }
+}
+
+// Adds `second` to sums that are not in their place yet, and applies the activation; `at` is where the part of x begins.
+void Matmul::complete(const Few& few, const SharedRun& own, std::int64_t at, const Sums& sums, std::int64_t begin,
+                      std::int64_t end) const {
+  const bool in_lanes = options_.layout == Layout::nchw_n16;
+  const std::int64_t count = (end - begin) * (in_lanes ? kLanes : 1);
+  for (std::int64_t row = 0; row < (in_lanes ? 1 : few.m); ++row) {
+    const std::int64_t place = at + row * weights_->rows() + begin * (in_lanes ? kLanes : 1);
+    float* const to = own.out + place;
+    if (sums.at != nullptr) {
+      const float* const from = sums.at + row * sums.row_step;
+      const float* const second = own.second == nullptr ? nullptr : own.second + place;
+      for (std::int64_t i = 0; i < count; ++i) {
+        to[i] = from[i * sums.step] + (second == nullptr ? 0.0F : second[i]);
       }
-    } else if (second != nullptr) {
-      const float* const sums = apart.data() + part * part_floats;
-      for (std::int64_t i = 0; i < part_floats; ++i) to[i] = sums[i] + second[at + i];
     }
     if (options_.activation.kind == ActivationKind::none) continue;
     kernels_.elementwise({.kind = BinaryKind::first,
@@ -331,7 +350,7 @@ void Matmul::multiply_few(const Few& few, const SharedRun& own, float* list_sums
                           .scale = 1,
                           .shift = 0,
                           .out = to,
-                          .count = part_floats,
+                          .count = count,
                           .activation = options_.activation});
   }
 }

@@ -20,7 +20,7 @@ namespace sift::cpu {
 struct MatmulOptions {
   Activation activation;
   Layout layout = Layout::nchw;
-  Extension extension = Extension::vbmi2;  // instructions beyond the instruction set, where the machine has them
+  Extension extension = Extension::amx;  // instructions beyond the instruction set, where the machine has them
 };
 
 class Matmul final : public Op {
@@ -48,9 +48,13 @@ class Matmul final : public Op {
   std::int64_t most_few() const;
   static bool makes_lists(std::int64_t m, std::span<const SharedRun> runs);
   std::int64_t part_floats(std::int64_t m) const;
-  Few operands_of(std::int64_t m, const float* in, bool lists, float* x, float* scales) const;
+  Few operands_of(std::int64_t m, const float* in, std::int64_t all_rows, bool lists, float* x, float* scales) const;
   void run_few(ThreadPool& pool, std::int64_t m, const float* in, std::span<const SharedRun> runs) const;
-  void multiply_few(const Few& few, const SharedRun& own, float* sums, std::int64_t begin, std::int64_t end) const;
+  struct Sums;
+  void multiply_few(std::span<const Few> parts, const SharedRun& own, float* list_sums, std::int64_t begin,
+                    std::int64_t end) const;
+  void complete(const Few& few, const SharedRun& own, std::int64_t at, const Sums& sums, std::int64_t begin,
+                std::int64_t end) const;
   void multiply_lists(const Few& few, float* sums, std::int64_t begin, std::int64_t end) const;
 
   // In NCHWn16, of `blocks` blocks of 16 rows of x.

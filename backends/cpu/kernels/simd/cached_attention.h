@@ -110,8 +110,15 @@ void attend_rows(const AttentionArgs& args) {
   return x[0];
 }
 
+// Asks for the lines of `rows` rows that lie one behind the other.
+[[gnu::always_inline]] inline void prefetch_rows(const float* from, std::int64_t rows, std::ptrdiff_t stride) {
+  constexpr std::ptrdiff_t kLineFloats = 16;
+  for (std::ptrdiff_t i = 0; i < rows * stride; i += kLineFloats) __builtin_prefetch(from + i, 0, 2);
+}
+
 template <int Together>
 [[gnu::always_inline]] inline void score_one(const AttentionArgs& args, std::int64_t key) {
+  if (args.asks_for_values) prefetch_rows(args.values + key * args.value_stride, Together, args.value_stride);
   Vec sums[Together]{};
   const float* const from = args.keys + key * args.key_stride;
   const std::int64_t whole = args.depth / kVecLanes * kVecLanes;
@@ -139,6 +146,9 @@ template <int Vecs>
   const float* from = args.values + channel;
 #pragma GCC unroll 1
   for (std::int64_t key = 0; key < args.end_key; ++key, from += args.value_stride) {
+    if (channel == 0 && args.next_keys != nullptr) {
+      prefetch_rows(args.next_keys + key * args.key_stride, 1, args.key_stride);
+    }
     const Vec weight = splat(args.scores[key]);
 #pragma GCC unroll 8
     for (int v = 0; v < Vecs; ++v) sums[v] += weight * load_unaligned(from + v * kVecLanes);

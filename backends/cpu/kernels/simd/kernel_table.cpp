@@ -19,6 +19,9 @@ const PackedRowKernels* packed_row_kernels();
 namespace avx512_vbmi2 {
 const PackedRowKernels* packed_row_kernels();
 }
+namespace avx512_amx {
+const PackedRowKernels* packed_row_kernels();
+}
 namespace avx2 {
 const KernelTable* kernels();
 }
@@ -52,10 +55,12 @@ const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, [[maybe_u
     const std::vector<std::string> features = isa::cpu_features();
     const auto has = [&](std::string_view name) { return std::ranges::find(features, name) != features.end(); };
     if (!has("avx512_vnni")) return Extension::none;
-    return has("avx512_vbmi2") ? Extension::vbmi2 : Extension::vnni;
+    if (!has("avx512_vbmi2")) return Extension::vnni;
+    return has("amx_int8") && isa::may_use_tiles() ? Extension::amx : Extension::vbmi2;
   }();
   if (&kernels == avx512::kernels()) {
     switch (std::min(own, most)) {
+      case Extension::amx: return *avx512_amx::packed_row_kernels();
       case Extension::vbmi2: return *avx512_vbmi2::packed_row_kernels();
       case Extension::vnni: return *avx512_vnni::packed_row_kernels();
       case Extension::none: break;

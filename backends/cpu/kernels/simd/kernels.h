@@ -90,7 +90,7 @@ const KernelTable* kernels() {
                 .layer_norm_gradient = &layer_norm_gradient,
                 .activation = &lane_activation},
       .packed_rows = {.operands = &natural_operands,
-                      .multiply = &multiply_packed,
+                      .multiply = &multiply_parts<&multiply_packed>,
                       .list = &list_packed,
                       .fill_in = &fill_in_rows,
                       .list_below = &list_below,

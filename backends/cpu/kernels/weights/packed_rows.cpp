@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kSliceColumns = 1 << 16;
 constexpr std::int64_t kChunks = 64;
 // Kernels multiply up to as many rows together.
-constexpr std::int64_t kChunkRows = 8;
+constexpr std::int64_t kChunkRows = 16;
 // Of more floats, columns are a small share of the bytes, and windows take more of them than bits.
 constexpr double kFloatsInWindowsBelow = 0.125;
 constexpr float kMostInt8 = 127.0F;
@@ -103,6 +103,7 @@ PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, Packed
   if (lists && !packed.is_windowed()) {
     packed.pack_lists(weights);
     packed.release_values();
+    packed.sums_.clear();
     packed.starts_.clear();
   }
   packed.cut(weights);
@@ -199,10 +200,10 @@ void PackedRows::use_windows(const SparseWeights& weights, double most_bytes) {
   if (is_windowed()) release_values();
 }
 
+// Sums stay: products of many rows are integers with any form.
 void PackedRows::release_values() {
   decltype(masks_)().swap(masks_);
   decltype(values_)().swap(values_);
-  decltype(sums_)().swap(sums_);
 }
 
 void PackedRows::cut(const SparseWeights& weights) {

@@ -14,7 +14,7 @@ from kernel_reference import assert_close, product, random_array, random_sparse,
 from sift_onnx.backends.cpu import _kernels
 
 # With and without instructions beyond the instruction set.
-VARIANTS = [*((isa, "none") for isa in _kernels.supported_isas()), ("", "vnni"), ("", "vbmi2")]
+VARIANTS = [*((isa, "none") for isa in _kernels.supported_isas()), ("", "vnni"), ("", "vbmi2"), ("", "amx")]
 Floats = np.ndarray
 STATUS = Path("/proc/self/status")
 
@@ -258,27 +258,35 @@ def test_nor_do_they_among_many_rows(pool: _kernels.ThreadPool, isa: str, extens
     assert_close(y[rest], expected[rest], 192)
 
 
+@pytest.mark.parametrize("extension", ["none", "vnni", "vbmi2", "amx"])
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e30])
-def test_integer_products_follow_the_magnitude_of_activations(pool: _kernels.ThreadPool, scale: float) -> None:
+def test_integer_products_follow_the_magnitude_of_activations(
+    pool: _kernels.ThreadPool, extension: str, scale: float
+) -> None:
     rng = np.random.default_rng(0)
     weights = sparse_integers(rng, (9, 4096), 0.5)
     x = random_array(rng, (3, 4096)) * np.float32(scale)
     x[1] = 0
-    y = product(pool, _kernels.Matmul(packed(weights, "int8", scales=np.full(9, 0.01, np.float32))), x)
+    op = _kernels.Matmul(packed(weights, "int8", scales=np.full(9, 0.01, np.float32)), extension=extension)
+    y = product(pool, op, x)
     expected = x.astype(np.float64) @ (weights.T.astype(np.float64) * np.float32(0.01))
     magnitude = np.abs(x).max(axis=1, keepdims=True) * np.linalg.norm(weights * 0.01, axis=1)
     assert (np.abs(y - expected) <= 3e-7 * magnitude + 1e-38).all()
 
 
-@pytest.mark.parametrize("m", [3, 8, 11])
+@pytest.mark.parametrize("extension", ["none", "vnni", "vbmi2", "amx"])
+@pytest.mark.parametrize("m", [3, 8, 11, 16, 40, 75])  # of many rows, some have larger activations than others
 @pytest.mark.parametrize("columns", [300, 4096])
-def test_one_large_activation_costs_the_others_no_digits(pool: _kernels.ThreadPool, m: int, columns: int) -> None:
+def test_one_large_activation_costs_the_others_no_digits(
+    pool: _kernels.ThreadPool, extension: str, m: int, columns: int
+) -> None:
     rng = np.random.default_rng(0)
     weights = sparse_integers(rng, (9, columns), 0.5)
     weights[:, 5] = 0
     x = random_array(rng, (m, columns))
     x[m - 1, 5] = 3000
-    y = product(pool, _kernels.Matmul(packed(weights, "int8", scales=np.ones(9, np.float32))), x)
+    op = _kernels.Matmul(packed(weights, "int8", scales=np.ones(9, np.float32)), extension=extension)
+    y = product(pool, op, x)
     expected = x.astype(np.float64) @ weights.T.astype(np.float64)
     assert (np.abs(y - expected) <= 2e-5 * np.linalg.norm(weights, axis=1)).all()
 
@@ -295,6 +303,25 @@ def test_whole_numbers_have_exact_products_with_any_rows_beside_them(
     op = _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extension=extension)
     for m in (1, 4, 8, 11, 16):
         np.testing.assert_array_equal(product(pool, op, x[:m]), x[:m] @ weights.T)
+
+
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
+@pytest.mark.parametrize("rows", [1, 15, 17, 32, 33, 70])
+@pytest.mark.parametrize("m", [17, 31, 64, 65, 130])
+@pytest.mark.parametrize("density", [0.4, 1.0])
+@pytest.mark.parametrize("layout", ["planes", "images16"])
+def test_whole_numbers_have_exact_products_with_many_rows(
+    pool: _kernels.ThreadPool, isa: str, extension: str, rows: int, m: int, density: float, layout: str
+) -> None:
+    """Blocks of weights and of activations that are not whole, of more words than kernels bring to columns at a time."""
+    rng = np.random.default_rng(0)
+    weights = sparse_integers(rng, (rows, 640), density)
+    x = rng.integers(-60, 61, (m, 640)).astype(np.float32)
+    bias = rng.integers(-9, 10, rows).astype(np.float32)
+    second = rng.integers(-9, 10, (m, rows)).astype(np.float32)
+    made = packed(weights, "int8", scales=np.ones(rows, np.float32))
+    op = _kernels.Matmul(made, bias, layout=layout, isa=isa, extension=extension)
+    np.testing.assert_array_equal(product(pool, op, x, second), x @ weights.T + bias + second)
 
 
 @pytest.mark.parametrize("layout", ["planes", "images16"])

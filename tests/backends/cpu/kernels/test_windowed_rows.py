@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
     "avx512" not in _kernels.supported_isas(), reason="only kernels of AVX-512 prefer windows"
 )
 # What multiplies by them: kernels of windows, and those that take weights one by one.
-VARIANTS = [*((isa, "none") for isa in _kernels.supported_isas()), ("", "vnni"), ("", "vbmi2")]
+VARIANTS = [*((isa, "none") for isa in _kernels.supported_isas()), ("", "vnni"), ("", "vbmi2"), ("", "amx")]
 Floats = np.ndarray
 
 
@@ -76,7 +76,7 @@ def test_products_agree_with_numpy(
     assert_close(product(pool, op, x, second), expected + (0 if second is None else second), columns)
 
 
-@pytest.mark.parametrize("extension", ["none", "vnni", "vbmi2"])
+@pytest.mark.parametrize("extension", ["none", "vnni", "vbmi2", "amx"])
 def test_a_row_of_activations_has_the_same_bits_in_any_batch(pool: _kernels.ThreadPool, extension: str) -> None:
     rng = np.random.default_rng(0)
     op = _kernels.Matmul(packed(sparse_integers(rng, (64, 1100), 0.07)), extension=extension)
@@ -146,7 +146,7 @@ def test_floats_come_back(values: str) -> None:
 
 
 @pytest.mark.parametrize("values", ["int8", "float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("extension", ["none", "vbmi2"])
+@pytest.mark.parametrize("extension", ["none", "vbmi2", "amx"])
 def test_they_are_chosen_where_they_take_little_more_than_bits_and_values(values: str, extension: str) -> None:
     rng = np.random.default_rng(0)
     few = sparse_integers(rng, (64, 2048), 0.08)

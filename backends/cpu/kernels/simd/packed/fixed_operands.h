@@ -72,6 +72,11 @@ template <int Limbs>
   }
 }
 
+// Whether numbers of 3 bytes are exact enough for a row of this largest magnitude and this sum of magnitudes.
+inline bool fits_three_bytes(float largest, float sum, std::int64_t columns) {
+  return largest * static_cast<float>(columns) <= kMostOverMean * sum;
+}
+
 // The largest magnitude of each row; true if 3 bytes suffice for all of them.
 inline bool find_largest(const OperandArgs& args, float* largest) {
   bool suffice = true;
@@ -85,7 +90,7 @@ inline bool find_largest(const OperandArgs& args, float* largest) {
       sums = _mm512_add_ps(sums, magnitudes);
     }
     largest[row] = _mm512_reduce_max_ps(most);
-    suffice &= largest[row] * static_cast<float>(args.columns) <= kMostOverMean * _mm512_reduce_add_ps(sums);
+    suffice &= fits_three_bytes(largest[row], _mm512_reduce_add_ps(sums), args.columns);
   }
   return suffice;
 }

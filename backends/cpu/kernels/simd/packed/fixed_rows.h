@@ -49,30 +49,44 @@ template <int Limbs, bool Masked>
 inline constexpr std::int64_t kFixedTogether = 4;
 
 // Asks for what later rows have, in the order in which it lies in memory: one stream of values and one of masks, where
-// rows that are multiplied together read four of each.
+// rows that are multiplied together read one of each for every row.
 template <bool Masked>
 class FixedAhead {
  public:
   // What is asked for lies behind all of the rows that are multiplied together.
-  [[gnu::always_inline]] FixedAhead(const PackedRowsArgs& args, std::int64_t row) : into_level2_(args.into_level2) {
-    const auto own = static_cast<std::ptrdiff_t>(args.starts[row + kFixedTogether] - args.starts[row]);
+  [[gnu::always_inline]] FixedAhead(const PackedRowsArgs& args, std::int64_t row, std::int64_t rows)
+      : into_level2_(args.into_level2), rows_(rows) {
+    const auto own = static_cast<std::ptrdiff_t>(args.starts[row + rows] - args.starts[row]);
     values_ = args.values + args.starts[row] + std::max(own, kValuesAhead);
     bytes_ = own / ((args.words + kLineWords - 1) / kLineWords);
-    if constexpr (Masked) masks_ = args.masks + row * args.words + std::max(kFixedTogether * args.words, kMasksAhead);
+    if constexpr (Masked) masks_ = args.masks + row * args.words + std::max(rows * args.words, kMasksAhead);
   }
 
   // As much as the rows have in the words of one line of masks.
   [[gnu::always_inline]] void prefetch() {
     if constexpr (Masked) {
-      prefetch_lines(masks_, kFixedTogether, into_level2_);
-      masks_ += kFixedTogether * kLineWords;
+      prefetch_lines(masks_, rows_, into_level2_);
+      masks_ += rows_ * kLineWords;
     }
     prefetch_lines(values_, (bytes_ + 63) / 64, into_level2_);
     values_ += bytes_;
   }
 
+  // As much as the rows have in one word, into the second-level cache, where more lines may be under way: products of
+  // several rows of x take longer than their weights take to come from there.
+  [[gnu::always_inline]] void prefetch_word() {
+    if constexpr (Masked) {
+      prefetch_lines(masks_, (rows_ + kLineWords - 1) / kLineWords, true);
+      masks_ += rows_;
+    }
+    const std::ptrdiff_t bytes = bytes_ / kLineWords;
+    prefetch_lines(values_, (bytes + 63) / 64, true);
+    values_ += bytes;
+  }
+
  private:
   const bool into_level2_;
+  const std::int64_t rows_;  // that are multiplied together
   const std::byte* values_;
   std::ptrdiff_t bytes_;
   const std::uint64_t* masks_ = nullptr;
@@ -85,7 +99,7 @@ template <int Limbs, bool Masked>
   const std::byte* values[kFixedTogether];
 #pragma GCC unroll 4
   for (int r = 0; r < kFixedTogether; ++r) values[r] = args.values + args.starts[row + r];
-  FixedAhead<Masked> ahead(args, row);
+  FixedAhead<Masked> ahead(args, row, kFixedTogether);
   __m512i sums[Limbs][kFixedTogether];
   for (auto& own : sums) {
     for (auto& sum : own) sum = _mm512_setzero_si512();

@@ -214,4 +214,9 @@ inline constexpr double kBytesAsListsBelow = 0;
 
 #endif
 
+template <void (*Multiply)(const PackedRowsArgs&)>
+void multiply_parts(const PackedRowsArgs* parts, int count) {
+  for (int part = 0; part < count; ++part) Multiply(parts[part]);
+}
+
 }  // namespace sift::cpu::SIFT_ISA

@@ -25,6 +25,8 @@ inline constexpr std::int64_t kGroupMultiple = 16;
 
 // Rows of x that a call has at most.
 inline constexpr int kMostRows = 16;
+// Parts of so many rows by which some rows of weights are multiplied before the next, while these are in a cache.
+inline constexpr int kMostParts = 4;
 // Rows of x that some kernels multiply together. Of each such group, a word of all rows lies before the next word.
 inline constexpr int kRowsOfGroup = 8;
 // Rows of x that lie interleaved where weights become lists; those behind the last of x are zero.
@@ -36,6 +38,8 @@ enum class OperandForm : std::uint8_t {
   shuffled,     // in the order in which the kernel's values come out of their bytes; as they were in groups
   fixed24,      // fixed-point numbers, a byte of each after the other: integer products and sums are exact
   fixed32,      // the same with a byte more, where the largest number is far above the others of its row
+  tiles24,      // as fixed24, in tiles of several rows of x
+  tiles32,      // as fixed32, likewise
   interleaved,  // [columns][interleaved_rows], for weights that become lists
   windowed,     // [words times 4][rows of a group][16], for weights in windows
   unbounded     // as they were, in no groups; some are infinite or NaN
@@ -46,6 +50,7 @@ struct OperandArgs {
   std::int64_t group_columns;  // of a scale; 0: all columns
   bool lists;                  // weights become lists, unless a number is infinite or NaN
   bool windows;                // weights are in windows of columns
+  std::int64_t all_rows;       // of x, in this part and others
   std::int64_t columns;        // of the weights
   std::int64_t words;
   int rows;           // of x, up to kMostRows
@@ -118,11 +123,12 @@ struct FillInArgs : SomeRows {
 };
 
 // Instructions beyond avx512; each has those before it.
-enum class Extension : std::uint8_t { none, vnni, vbmi2 };
+enum class Extension : std::uint8_t { none, vnni, vbmi2, amx };
 
 struct PackedRowKernels {
   OperandForm (*operands)(const OperandArgs&);
-  void (*multiply)(const PackedRowsArgs&);
+  // Up to kMostParts parts of the rows of x, by the same weights.
+  void (*multiply)(const PackedRowsArgs* parts, int count);
   void (*list)(const ListArgs&);
   void (*fill_in)(const FillInArgs&);
   // Several rows of x are multiplied faster by lists of weights if the weights have a density below this.

@@ -10,7 +10,7 @@ namespace sift::cpu::SIFT_ISA {
 const PackedRowKernels* packed_row_kernels();
 const PackedRowKernels* packed_row_kernels() {
   static constexpr PackedRowKernels kTable{.operands = &wide_operands,
-                                           .multiply = &multiply_wide,
+                                           .multiply = &multiply_parts<&multiply_wide>,
                                            .list = &list_packed,
                                            .fill_in = &fill_in_rows,
                                            .list_below = &wide_list_below,

@@ -1,0 +1,49 @@
+// Kernels of packed weights with AMX: int8 with at most a scale per row, by several rows of x.
+#pragma once
+
+#include "simd/packed/amx_panels.h"
+#include "simd/packed/amx_rows.h"
+#include "simd/packed/wide.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+inline bool is_in_tiles(const PackedRowsArgs& args) {
+  return args.form == OperandForm::tiles24 || args.form == OperandForm::tiles32;
+}
+
+inline void multiply_amx(const PackedRowsArgs* parts, int count) {
+  const bool masked = parts[0].masks != nullptr;
+  for (int part = 0; part < count;) {
+    const PackedRowsArgs& args = parts[part];
+    int end = part + 1;
+    if (!is_in_tiles(args)) {
+      multiply_wide(args);
+      part = end;
+      continue;
+    }
+    while (end < count && is_in_tiles(parts[end])) ++end;
+    const TileRegisters registers;
+    if (args.windows.starts != nullptr) {
+      multiply_panels<SpreadWindows>(parts + part, end - part);
+    } else if (end - part > 1) {
+      masked ? multiply_panels<SpreadBits<true>>(parts + part, end - part)
+             : multiply_panels<SpreadBits<false>>(parts + part, end - part);
+    } else if (args.form == OperandForm::tiles24) {
+      masked ? multiply_few_rows<3, true>(args) : multiply_few_rows<3, false>(args);
+    } else {
+      masked ? multiply_few_rows<4, true>(args) : multiply_few_rows<4, false>(args);
+    }
+    part = end;
+  }
+}
+
+inline double amx_list_below(ValueType type, bool grouped, int x_rows) {
+  return type == ValueType::int8 && !grouped ? 0 : wide_list_below(type, grouped, x_rows);
+}
+
+inline std::int64_t amx_most_rows(ValueType type, bool grouped, double density) {
+  constexpr std::int64_t kAny = std::int64_t{1} << 40;
+  return type == ValueType::int8 && !grouped ? kAny : wide_most_rows(type, grouped, density);
+}
+
+}  // namespace sift::cpu::SIFT_ISA

@@ -1,0 +1,99 @@
+// Rows of x as tiles of bytes: fixed-point numbers, whose bytes are columns of a tile by themselves.
+#pragma once
+
+#include <algorithm>
+
+#include "simd/packed/amx_tiles.h"
+#include "simd/packed/fixed_operands.h"
+#include "simd/reorder.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+// Tiles that a word of `rows` rows of x takes.
+inline int tiles_of(int rows, int limbs) { return (rows * limbs + kTileLanes - 1) / kTileLanes; }
+
+inline int limbs_of(OperandForm form) { return form == OperandForm::tiles32 ? 4 : 3; }
+
+// [words][16][tiles][16][4]: of every four columns of a word, each limb of each row, limbs one after the other. A row of
+// a tile is next to that of the next tile, so that rows of x may cross from one to the next.
+template <int Limbs>
+inline void fix_tiles(const OperandArgs& args, const float* largest) {
+  const std::ptrdiff_t step = tiles_of(args.rows, Limbs) * kTileRowBytes;
+  __m512 factors[kMostRows];
+  for (int row = 0; row < kMostRows; ++row) {
+    factors[row] = row < args.rows ? fixed_factor<Limbs>(args, row, largest[row]) : _mm512_setzero_ps();
+  }
+  const auto rows = static_cast<__mmask16>((1U << args.rows) - 1U);
+  const __m512i offset = _mm512_set1_epi32(1 << kFixedBits<Limbs>);
+  const __m512i most = _mm512_set1_epi32((1 << 24) - 1);
+  // Of four columns side by side, their lowest bytes, then those above.
+  const __m512i by_limb = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  auto* to = reinterpret_cast<std::byte*>(args.x);
+  for (std::int64_t column = 0; column < args.words * kWordColumns; column += kBlock, to += 4 * step) {
+    __m512 block[kBlock];
+#pragma GCC unroll 16
+    for (int row = 0; row < kBlock; ++row) {
+      if (row >= args.rows) {
+        block[row] = _mm512_setzero_ps();
+        continue;
+      }
+      const __m512 own = some_columns(args.from + row * args.columns + column, args.columns - column);
+      __m512i fixed = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(own, factors[row])), offset);
+      if constexpr (Limbs == 3) fixed = _mm512_min_epi32(fixed, most);
+      block[row] = _mm512_castsi512_ps(_mm512_shuffle_epi8(fixed, by_limb));
+    }
+    transpose_block(block);
+#pragma GCC unroll 16
+    for (int i = 0; i < kBlock; ++i) {
+      const int limb = i % 4;
+      if (limb < Limbs) {
+        _mm512_mask_storeu_ps(to + i / 4 * step + limb * args.rows * sizeof(float), rows, block[i]);
+      }
+    }
+  }
+}
+
+// The largest magnitude of each row of x. False if one is infinite or NaN.
+inline bool find_bounds(const OperandArgs& args, float* largest, bool* suffice) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
+  bool is_finite = true;
+  *suffice = true;
+  for (int row = 0; row < args.rows; ++row) {
+    const float* const from = args.from + row * args.columns;
+    __m512i most = _mm512_setzero_si512();
+    __m512 sums = _mm512_setzero_ps();
+    for (std::int64_t i = 0; i < args.columns; i += kBlock) {
+      const __m512 own = some_columns(from + i, args.columns - i);
+      // Patterns are ordered as magnitudes are, with what is infinite or NaN above all others.
+      const __m512i bits = _mm512_and_si512(_mm512_castps_si512(own), magnitude);
+      most = _mm512_max_epu32(most, bits);
+      sums = _mm512_add_ps(sums, _mm512_castsi512_ps(bits));
+    }
+    const auto top = static_cast<std::uint32_t>(_mm512_reduce_max_epu32(most));
+    is_finite &= top < 0x7F800000U;
+    __builtin_memcpy(largest + row, &top, sizeof top);
+    *suffice &= fits_three_bytes(largest[row], _mm512_reduce_add_ps(sums), args.columns);
+  }
+  return is_finite;
+}
+
+// Rows of x by which weights in windows are multiplied faster as they are.
+inline constexpr std::int64_t kMostByWindows = 32;
+
+// One row of x takes no longer as vectors.
+inline OperandForm amx_operands(const OperandArgs& args) {
+  const bool is_fixed = args.type == ValueType::int8 && args.group_columns == 0 && args.columns <= kMostFixedColumns;
+  const bool is_few = args.all_rows <= (args.windows ? kMostByWindows : 1);
+  if (is_few || !is_fixed || args.lists) return wide_operands(args);
+  float largest[kMostRows];
+  bool suffice = true;
+  if (!find_bounds(args, largest, &suffice)) return wide_operands(args);
+  if (!suffice) {
+    fix_tiles<4>(args, largest);
+    return OperandForm::tiles32;
+  }
+  fix_tiles<3>(args, largest);
+  return OperandForm::tiles24;
+}
+
+}  // namespace sift::cpu::SIFT_ISA
