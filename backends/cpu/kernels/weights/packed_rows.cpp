@@ -263,9 +263,10 @@ void PackedRows::describe(PackedRowsArgs& args) const {
   const auto all_bytes = static_cast<double>(values_.size() - kValuePadding);
   const double word_bytes = all_bytes / static_cast<double>(rows_ * words_);
   args.word_values = word_bytes / static_cast<double>(bytes_of(type_));
-  // More lines may be under way to Zen 4's second-level cache than to its first. What was not asked for waits all the
-  // longer: some words have more values than the mean.
-  args.into_level2 = detected_microarchitecture() == Microarchitecture::zen4;
+  // More lines may be under way to Zen 4's second-level cache than to its first, and to Intel's where a word has more
+  // than one. What was not asked for waits all the longer: some words have more values than the mean.
+  const Microarchitecture own = detected_microarchitecture();
+  args.into_level2 = own == Microarchitecture::zen4 || (own == Microarchitecture::intel && word_bytes > 96.0);
   const double more = args.into_level2 ? 0.5 : 0.0;
   args.lines_per_word = static_cast<std::int64_t>(std::ceil(word_bytes / 64.0 + more));
   args.lines_per_block =
