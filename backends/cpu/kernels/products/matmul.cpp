@@ -15,9 +15,6 @@ namespace {
 // Multiply-adds below which waking the other threads costs more than they save.
 constexpr std::int64_t kAlone = 1 << 14;
 
-// Rows of x for which lists of weights in windows take longer to make than they save.
-constexpr std::int64_t kMostInWindows = 256;
-
 // Of few rows of x. The fewer there are, the less often a thread has weights that are in the other's caches, having
 // begun a little earlier; one that begins late leaves some to the others.
 constexpr std::int64_t kTasksPerThread = 4;
@@ -135,8 +132,8 @@ void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, s
 // Rows of x that are multiplied by what is packed.
 std::int64_t Matmul::most_few() const {
   if (weights_->is_list()) return kLanes;
-  const std::int64_t most = packed_kernels_.most_rows(weights_->type(), weights_->is_grouped(), weights_->density());
-  return weights_->is_windowed() ? std::max(most, kMostInWindows) : most;
+  if (weights_->is_windowed()) return packed_kernels_.most_rows_in_windows(weights_->type());
+  return packed_kernels_.most_rows(weights_->type(), weights_->is_grouped(), weights_->density());
 }
 
 // Whether lists of these weights, all of the same columns, are faster than what they are packed as.
@@ -160,8 +157,7 @@ std::int64_t Matmul::part_floats(std::int64_t m) const {
   return (m == 1 ? 1 : interleaved_rows(static_cast<int>(m))) * weights_->words() * kWordColumns;
 }
 
-Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, std::int64_t all_rows, bool lists,
-                                float* x, float* scales) const {
+Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists, float* x, float* scales) const {
   const std::int64_t columns = weights_->columns();
   const bool in_lanes = options_.layout == Layout::nchw_n16;
   Few few{};
@@ -190,7 +186,6 @@ Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, std::int64_t al
                                             .group_columns = weights_->group_columns(),
                                             .lists = lists,
                                             .windows = weights_->is_windowed(),
-                                            .all_rows = all_rows,
                                             .columns = columns,
                                             .words = weights_->words(),
                                             .rows = static_cast<int>(m),
@@ -217,7 +212,8 @@ void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, std::spa
   }
   Scratch& scratch = thread_scratch();
   const std::int64_t floats = part_floats(std::min(m, kLanes));
-  float* const x = scratch.x.floats(static_cast<std::size_t>(std::min<std::int64_t>(ceil_div(m, kLanes), kMostParts) * floats));
+  float* const x =
+      scratch.x.floats(static_cast<std::size_t>(std::min<std::int64_t>(ceil_div(m, kLanes), kMostParts) * floats));
   float* const scales = scratch.scales.floats(kMostParts * kLanes);
   float* const sums = scratch.y.floats(static_cast<std::size_t>(first_sum[runs.size()]));
   std::array<Few, kMostParts> parts;
@@ -226,7 +222,7 @@ void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, std::spa
     const auto prepare = [&](std::int64_t part) {
       const std::int64_t row = first + part * kLanes;
       const std::int64_t rows = std::min(m - row, kLanes);
-      parts[static_cast<std::size_t>(part)] = operands_of(rows, in + row * weights_->columns(), m, makes_lists(rows, runs),
+      parts[static_cast<std::size_t>(part)] = operands_of(rows, in + row * weights_->columns(), makes_lists(rows, runs),
                                                           x + part * floats, scales + part * kLanes);
     };
     const auto multiply = [&](std::size_t i, std::int64_t begin, std::int64_t end) {
@@ -320,14 +316,14 @@ void Matmul::multiply_few(std::span<const Few> parts, const SharedRun& own, floa
   }
   packed_kernels_.multiply(all.data(), static_cast<int>(parts.size()));
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const float* const sums =
-        own.second == nullptr ? nullptr : apart.data() + static_cast<std::int64_t>(i) * part_sums;
+    const float* const sums = own.second == nullptr ? nullptr : apart.data() + static_cast<std::int64_t>(i) * part_sums;
     complete(parts[i], own, static_cast<std::int64_t>(i) * part_step, {sums, in_lanes ? kLanes : end - begin, 1}, begin,
              end);
   }
 }
 
-// Adds `second` to sums that are not in their place yet, and applies the activation; `at` is where the part of x begins.
+// Adds `second` to sums that are not in their place yet, and applies the activation; `at` is where the part of x
+// begins.
 void Matmul::complete(const Few& few, const SharedRun& own, std::int64_t at, const Sums& sums, std::int64_t begin,
                       std::int64_t end) const {
   const bool in_lanes = options_.layout == Layout::nchw_n16;

@@ -48,7 +48,7 @@ class Matmul final : public Op {
   std::int64_t most_few() const;
   static bool makes_lists(std::int64_t m, std::span<const SharedRun> runs);
   std::int64_t part_floats(std::int64_t m) const;
-  Few operands_of(std::int64_t m, const float* in, std::int64_t all_rows, bool lists, float* x, float* scales) const;
+  Few operands_of(std::int64_t m, const float* in, bool lists, float* x, float* scales) const;
   void run_few(ThreadPool& pool, std::int64_t m, const float* in, std::span<const SharedRun> runs) const;
   struct Sums;
   void multiply_few(std::span<const Few> parts, const SharedRun& own, float* list_sums, std::int64_t begin,

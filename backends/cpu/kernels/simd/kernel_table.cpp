@@ -55,7 +55,7 @@ const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, [[maybe_u
     const std::vector<std::string> features = isa::cpu_features();
     const auto has = [&](std::string_view name) { return std::ranges::find(features, name) != features.end(); };
     if (!has("avx512_vnni")) return Extension::none;
-    if (!has("avx512_vbmi2")) return Extension::vnni;
+    if (!has("avx512_vbmi2") || !has("avx512vbmi")) return Extension::vnni;
     return has("amx_int8") && isa::may_use_tiles() ? Extension::amx : Extension::vbmi2;
   }();
   if (&kernels == avx512::kernels()) {

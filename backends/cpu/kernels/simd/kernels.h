@@ -95,6 +95,7 @@ const KernelTable* kernels() {
                       .fill_in = &fill_in_rows,
                       .list_below = &list_below,
                       .most_rows = &most_rows,
+                      .most_rows_in_windows = &most_rows_in_windows,
                       .window_bytes = &window_bytes,
                       .floats_as_lists_below = kFloatsAsListsBelow,
                       .bytes_as_lists_below = kBytesAsListsBelow},

@@ -20,16 +20,16 @@ class WindowedRows {
   static std::optional<WindowedRows> pack(const SparseWeights& weights, ValueType type,
                                           std::span<const std::byte> values, std::size_t most);
 
-  ColumnWindows args() const { return {pairs_.data(), moves_.data(), starts_.data(), type_}; }
+  ColumnWindows args() const { return {stops_.data(), moves_.data(), starts_.data(), type_}; }
   std::size_t bytes() const;
 
  private:
-  // Writes all pairs of steps. `values` are as in pack(); Value is an integer of as many bytes as one of them.
+  // Writes all stops. `values` are as in pack(); Value is an integer of as many bytes as one of them.
   template <typename Value>
   void fill(const SparseWeights& weights, const std::byte* values);
 
   ValueType type_ = ValueType::int8;
-  std::vector<std::byte, LargePageAllocator<std::byte>> pairs_;
+  std::vector<std::byte, LargePageAllocator<std::byte>> stops_;
   std::vector<std::uint8_t, LargePageAllocator<std::uint8_t>> moves_;
   std::vector<std::size_t> starts_;
 };

@@ -313,7 +313,7 @@ def test_whole_numbers_have_exact_products_with_any_rows_beside_them(
 def test_whole_numbers_have_exact_products_with_many_rows(
     pool: _kernels.ThreadPool, isa: str, extension: str, rows: int, m: int, density: float, layout: str
 ) -> None:
-    """Blocks of weights and of activations that are not whole, of more words than kernels bring to columns at a time."""
+    """Blocks of weights and activations that are not whole, of more words than are brought to columns at a time."""
     rng = np.random.default_rng(0)
     weights = sparse_integers(rng, (rows, 640), density)
     x = rng.integers(-60, 61, (m, 640)).astype(np.float32)

@@ -184,13 +184,49 @@ def test_any_number_of_threads_writes_the_same_bits(m: int) -> None:
     np.testing.assert_array_equal(one, three)
 
 
+@pytest.mark.parametrize(("extension", "error"), [("none", 6e-7), ("vnni", 6e-7), ("vbmi2", 3e-7), ("amx", 3e-7)])
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e30])
-def test_products_follow_the_magnitude_of_activations(pool: _kernels.ThreadPool, scale: float) -> None:
+def test_products_follow_the_magnitude_of_activations(
+    pool: _kernels.ThreadPool, extension: str, error: float, scale: float
+) -> None:
+    """Sums of floats, or of integers, which are exact."""
     rng = np.random.default_rng(0)
     weights = sparse_integers(rng, (64, 4096), 0.1)
     x = random_array(rng, (3, 4096)) * np.float32(scale)
     x[1] = 0
-    y = product(pool, _kernels.Matmul(packed(weights, np.full(64, 0.01, np.float32))), x)
+    op = _kernels.Matmul(packed(weights, np.full(64, 0.01, np.float32)), extension=extension)
+    y = product(pool, op, x)
     expected = x.astype(np.float64) @ (weights.T.astype(np.float64) * np.float32(0.01))
     magnitude = np.abs(x).max(axis=1, keepdims=True) * np.linalg.norm(weights * 0.01, axis=1)
-    assert (np.abs(y - expected) <= 3e-7 * magnitude + 1e-38).all()
+    assert (np.abs(y - expected) <= error * magnitude + 1e-38).all()
+
+
+@pytest.mark.parametrize("extension", ["none", "vnni", "vbmi2", "amx"])
+@pytest.mark.parametrize("m", [1, 3, 8, 11, 16, 40])
+@pytest.mark.parametrize("columns", [300, 4096])
+def test_one_large_activation_costs_the_others_no_digits(
+    pool: _kernels.ThreadPool, extension: str, m: int, columns: int
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = sparse_integers(rng, (48, columns), 0.08)
+    weights[:, 5] = 0
+    x = random_array(rng, (m, columns))
+    x[m - 1, 5] = 3000
+    made = packed(weights)
+    assert made.form == "windows"
+    y = product(pool, _kernels.Matmul(made, extension=extension), x)
+    expected = x.astype(np.float64) @ weights.T.astype(np.float64)
+    assert (np.abs(y - expected) <= 2e-5 * np.linalg.norm(weights, axis=1)).all()
+
+
+@pytest.mark.parametrize(("isa", "extension"), VARIANTS)
+@pytest.mark.parametrize("layout", ["planes", "images16"])
+def test_whole_numbers_have_exact_products(pool: _kernels.ThreadPool, isa: str, extension: str, layout: str) -> None:
+    rng = np.random.default_rng(0)
+    weights = sparse_integers(rng, (45, 1100), 0.08)
+    x = rng.integers(-60, 61, (300, 1100)).astype(np.float32)
+    made = packed(weights)
+    assert made.form == "windows"
+    op = _kernels.Matmul(made, layout=layout, isa=isa, extension=extension)
+    for m in (1, 2, 4, 7, 16, 17, 40, 300):
+        np.testing.assert_array_equal(product(pool, op, x[:m]), x[:m] @ weights.T)

@@ -77,11 +77,11 @@ struct AttentionArgs {
   bool mask_by_query;
   const float* mask;  // null: none; [keys], or by query [blocks][keys][16]
   AttentionRoundings roundings;
-  bool asks_for_values;     // of a single query: while its scores are summed, values are asked for
-  const float* next_keys;   // of a single query: what is asked for while values are weighed; null: nothing
-  float* panel;   // scratch: [depth][blocks][16]
-  float* scores;  // scratch: [end_key, in whole blocks][blocks][16]
-  float* sums;    // scratch: [value_depth][blocks][16]
+  bool asks_for_values;    // of a single query: while its scores are summed, values are asked for
+  const float* next_keys;  // of a single query: what is asked for while values are weighed; null: nothing
+  float* panel;            // scratch: [depth][blocks][16]
+  float* scores;           // scratch: [end_key, in whole blocks][blocks][16]
+  float* sums;             // scratch: [value_depth][blocks][16]
 };
 
 }  // namespace sift::cpu

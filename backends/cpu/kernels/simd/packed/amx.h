@@ -23,11 +23,8 @@ inline void multiply_amx(const PackedRowsArgs* parts, int count) {
     }
     while (end < count && is_in_tiles(parts[end])) ++end;
     const TileRegisters registers;
-    if (args.windows.starts != nullptr) {
-      multiply_panels<SpreadWindows>(parts + part, end - part);
-    } else if (end - part > 1) {
-      masked ? multiply_panels<SpreadBits<true>>(parts + part, end - part)
-             : multiply_panels<SpreadBits<false>>(parts + part, end - part);
+    if (end - part > 1) {
+      masked ? multiply_panels<true>(parts + part, end - part) : multiply_panels<false>(parts + part, end - part);
     } else if (args.form == OperandForm::tiles24) {
       masked ? multiply_few_rows<3, true>(args) : multiply_few_rows<3, false>(args);
     } else {
@@ -42,8 +39,7 @@ inline double amx_list_below(ValueType type, bool grouped, int x_rows) {
 }
 
 inline std::int64_t amx_most_rows(ValueType type, bool grouped, double density) {
-  constexpr std::int64_t kAny = std::int64_t{1} << 40;
-  return type == ValueType::int8 && !grouped ? kAny : wide_most_rows(type, grouped, density);
+  return type == ValueType::int8 && !grouped ? kAnyRows : wide_most_rows(type, grouped, density);
 }
 
 }  // namespace sift::cpu::SIFT_ISA

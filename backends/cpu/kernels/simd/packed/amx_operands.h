@@ -5,6 +5,7 @@
 
 #include "simd/packed/amx_tiles.h"
 #include "simd/packed/fixed_operands.h"
+#include "simd/packed/wide.h"
 #include "simd/reorder.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -14,8 +15,8 @@ inline int tiles_of(int rows, int limbs) { return (rows * limbs + kTileLanes - 1
 
 inline int limbs_of(OperandForm form) { return form == OperandForm::tiles32 ? 4 : 3; }
 
-// [words][16][tiles][16][4]: of every four columns of a word, each limb of each row, limbs one after the other. A row of
-// a tile is next to that of the next tile, so that rows of x may cross from one to the next.
+// [words][16][tiles][16][4]: of every four columns of a word, each limb of each row, limbs one after the other. A row
+// of a tile is next to that of the next tile, so that rows of x may cross from one to the next.
 template <int Limbs>
 inline void fix_tiles(const OperandArgs& args, const float* largest) {
   const std::ptrdiff_t step = tiles_of(args.rows, Limbs) * kTileRowBytes;
@@ -77,14 +78,10 @@ inline bool find_bounds(const OperandArgs& args, float* largest, bool* suffice) 
   return is_finite;
 }
 
-// Rows of x by which weights in windows are multiplied faster as they are.
-inline constexpr std::int64_t kMostByWindows = 32;
-
 // One row of x takes no longer as vectors.
 inline OperandForm amx_operands(const OperandArgs& args) {
   const bool is_fixed = args.type == ValueType::int8 && args.group_columns == 0 && args.columns <= kMostFixedColumns;
-  const bool is_few = args.all_rows <= (args.windows ? kMostByWindows : 1);
-  if (is_few || !is_fixed || args.lists) return wide_operands(args);
+  if (args.rows == 1 || !is_fixed || args.lists || args.windows) return wide_operands(args);
   float largest[kMostRows];
   bool suffice = true;
   if (!find_bounds(args, largest, &suffice)) return wide_operands(args);

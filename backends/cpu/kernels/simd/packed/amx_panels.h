@@ -19,11 +19,7 @@ inline constexpr int kPanelRows = 2 * kTileRows;
 inline constexpr int kMostTiles = kMostParts * kMostRows * 4 / kTileLanes;  // of a word of x, of four limbs
 
 // Two tiles of sixteen rows each.
-inline constexpr int kPanelWordShift = 11;
-inline constexpr std::ptrdiff_t kPanelWordBytes = std::ptrdiff_t{1} << kPanelWordShift;
-static_assert(kPanelWordBytes == 2 * kTileBytes);
-// With a word behind the last one, that windows may reach into.
-inline constexpr std::ptrdiff_t kPanelBytes = (kPanelWords + 1) * kPanelWordBytes;
+inline constexpr std::ptrdiff_t kPanelWordBytes = 2 * kTileBytes;
 
 // A tile of x, how far its rows are apart, and how far it is from that of the next word.
 struct OperandTile {
@@ -32,8 +28,8 @@ struct OperandTile {
   std::ptrdiff_t step;
 };
 
-// Sums of up to two tiles of weights, [words][2][16][64], and up to two of x; `step` sums from a row to the next. Tiles 0
-// to 3 are sums, 4 and 5 weights, 6 and 7 x.
+// Sums of up to two tiles of weights, [words][2][16][64], and up to two of x; `step` sums from a row to the next. Tiles
+// 0 to 3 are sums, 4 and 5 weights, 6 and 7 x.
 template <int Weights, int Operands>
 [[gnu::always_inline]] inline void add_panel(const std::byte* weights, const OperandTile* x, std::int64_t first_word,
                                              std::int64_t words, std::int32_t* sums, std::ptrdiff_t step) {
@@ -85,118 +81,8 @@ template <int Weights>
   if (tile < tiles) add_panel<Weights, 1>(weights, x + tile, first_word, words, sums + tile * kTileLanes, step);
 }
 
-// Rows of weights in bits and values, from the first word on.
-template <bool Masked>
-class SpreadBits {
- public:
-  [[gnu::always_inline]] SpreadBits(const PackedRowsArgs& args, std::int64_t row, int rows)
-      : words_(args.words),
-        rows_(rows),
-        masks_(Masked ? args.masks + row * args.words : nullptr),
-        ahead_(args, row, rows) {
-    for (int r = 0; r < rows; ++r) values_[r] = args.values + args.starts[row + r];
-  }
-
-  // The next words, [words][2][16][64]; what is behind the last row means nothing.
-  [[gnu::always_inline]] void put(std::int64_t words, std::byte* to) {
-    const int upper = std::min(rows_, kTileRows);
-    for (std::int64_t word = 0; word < words; ++word, to += kPanelWordBytes) {
-      ahead_.prefetch_word();
-      spread_word<Masked>(masks_, words_, values_, upper, to);
-      if (rows_ > upper) {
-        const std::uint64_t* const below = Masked ? masks_ + kTileRows * words_ : nullptr;
-        spread_word<Masked>(below, words_, values_ + kTileRows, rows_ - upper, to + kTileBytes);
-      }
-      if constexpr (Masked) ++masks_;
-    }
-  }
-
- private:
-  std::int64_t words_;
-  int rows_;
-  const std::uint64_t* masks_;
-  const std::byte* values_[kPanelRows];
-  FixedAhead<Masked> ahead_;
-};
-
-// Rows of weights in windows, from the first word on.
-class SpreadWindows {
- public:
-  SpreadWindows(const PackedRowsArgs& args, std::int64_t row, int rows) : windows_(args.windows) {
-    for (; count_ * kTileRows < rows; ++count_) {
-      const std::size_t* const starts = windows_.starts + row / kWindowRows + count_;
-      Block& block = blocks_[count_];
-      block = {starts[0], starts[1], 0};
-      if (block.pair < block.end) block.base = windows_.moves[block.pair] * kMoveColumns;
-      clear_words(block.behind, 1);
-    }
-  }
-
-  // As SpreadBits has it. A window may reach into the word behind the last one, which is kept for the next call.
-  void put(std::int64_t words, std::byte* to) {
-    for (int i = 0; i < count_; ++i) {
-      Block& block = blocks_[i];
-      std::byte* const own = to + i * kTileBytes;
-      std::byte* const behind = own + words * kPanelWordBytes;
-      __builtin_memcpy(own, block.behind, kTileBytes);
-      clear_words(own + kPanelWordBytes, words);
-      put_pairs(block, words * kWordColumns, own, to + kPanelBytes);
-      __builtin_memcpy(block.behind, behind, kTileBytes);
-    }
-  }
-
- private:
-  struct Block {
-    std::size_t pair;
-    std::size_t end;
-    std::int64_t base;  // column at which the pair's window begins, from the next word on
-    alignas(64) std::byte behind[kTileBytes];
-  };
-
-  static void clear_words(std::byte* tile, std::int64_t words) {
-    for (std::int64_t word = 0; word < words; ++word, tile += kPanelWordBytes) {
-      for (int row = 0; row < kTileRows; ++row) _mm512_store_si512(tile + row * kTileRowBytes, _mm512_setzero_si512());
-    }
-  }
-
-  // Places are found for sixteen lanes at a time, and bytes go there one by one; lanes without a weight write to
-  // `nowhere`.
-  [[gnu::always_inline]] void put_pairs(Block& block, std::int64_t columns, std::byte* to, std::byte* nowhere) {
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i rows = _mm512_slli_epi32(lanes, 6);
-    const __m512i elsewhere = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(nowhere - to)), lanes);
-    while (block.pair < block.end && block.base < columns) {
-      constexpr std::int64_t kBytes = pair_bytes(ValueType::int8);
-      const std::byte* pair = windows_.pairs + static_cast<std::int64_t>(block.pair) * kBytes;
-      prefetch_lines(pair + kValuesAhead, 1, true);
-      const __m512i base = _mm512_set1_epi32(static_cast<int>(block.base));
-      for (int step = 0; step < kPairSteps; ++step, pair += kWindowRows) {
-        const __m512i places = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pair)));
-        const __mmask16 empty = _mm512_test_epi32_mask(places, _mm512_set1_epi32(kNoWeight));
-        const __m512i upper = _mm512_srli_epi32(_mm512_and_si512(places, _mm512_set1_epi32(kUpperHalf)), 2);
-        const __m512i in_window = _mm512_add_epi32(_mm512_and_si512(places, _mm512_set1_epi32(31)), upper);
-        const __m512i column = _mm512_add_epi32(base, in_window);
-        const __m512i word = _mm512_slli_epi32(_mm512_srli_epi32(column, 6), kPanelWordShift);
-        const __m512i in_word = _mm512_and_si512(column, _mm512_set1_epi32(63));
-        const __m512i place = _mm512_add_epi32(_mm512_add_epi32(word, rows), in_word);
-        alignas(64) std::int32_t at[kWindowRows];
-        _mm512_store_si512(at, _mm512_mask_mov_epi32(place, empty, elsewhere));
-        const std::byte* const values = pair + kPairWeights;
-#pragma GCC unroll 16
-        for (int lane = 0; lane < kWindowRows; ++lane) to[at[lane]] = values[lane];
-      }
-      if (++block.pair < block.end) block.base += windows_.moves[block.pair] * kMoveColumns;
-    }
-    block.base -= columns;
-  }
-
-  ColumnWindows windows_;
-  Block blocks_[2];
-  int count_ = 0;
-};
-
 // Parts of x differ in their rows, limbs and results.
-template <typename Spread>
+template <bool Masked>
 void multiply_panels(const PackedRowsArgs* parts, int count) {
   const PackedRowsArgs& args = parts[0];
   OperandTile x[kMostTiles];
@@ -208,14 +94,27 @@ void multiply_panels(const PackedRowsArgs* parts, int count) {
       x[tiles++] = {at + tile * kTileRowBytes, own * kTileRowBytes, own * kTileBytes};
     }
   }
-  alignas(64) std::byte weights[kPanelBytes + kWindowRows];
+  alignas(64) std::byte weights[kPanelWords * kPanelWordBytes];
   alignas(64) std::int32_t sums[kPanelRows * kMostTiles * kTileLanes + 2 * kSumSlack];
   for (std::int64_t row = args.row_begin; row < args.row_end; row += kPanelRows) {
     const auto rows = static_cast<int>(std::min<std::int64_t>(kPanelRows, args.row_end - row));
-    Spread spread(args, row, rows);
+    const int upper = std::min(rows, kTileRows);
+    const std::uint64_t* masks = Masked ? args.masks + row * args.words : nullptr;
+    const std::byte* values[kPanelRows];
+    for (int r = 0; r < rows; ++r) values[r] = args.values + args.starts[row + r];
+    FixedAhead<Masked> ahead(args, row, rows);
     for (std::int64_t first = 0; first < args.words; first += kPanelWords) {
       const std::int64_t words = std::min(kPanelWords, args.words - first);
-      spread.put(words, weights);
+      for (std::int64_t word = 0; word < words; ++word) {
+        std::byte* const to = weights + word * kPanelWordBytes;
+        ahead.prefetch_word();
+        spread_word<Masked>(masks, args.words, values, upper, to);
+        if (rows > upper) {
+          const std::uint64_t* const below = Masked ? masks + kTileRows * args.words : nullptr;
+          spread_word<Masked>(below, args.words, values + kTileRows, rows - upper, to + kTileBytes);
+        }
+        if constexpr (Masked) ++masks;
+      }
       if (rows > kTileRows) {
         add_panels<2>(weights, x, tiles, first, words, sums);
       } else {

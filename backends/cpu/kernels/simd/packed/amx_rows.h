@@ -16,8 +16,8 @@ namespace sift::cpu::SIFT_ISA {
 inline constexpr int kWeightsTile = 4;
 inline constexpr int kOperandsTile = 5;
 
-// A word of sixteen rows of weights, by that of all rows of x; tile i of sums is that of tile i of x. A product does not
-// wait for all of the one before that added to the same tile.
+// A word of sixteen rows of weights, by that of all rows of x; tile i of sums is that of tile i of x. A product does
+// not wait for all of the one before that added to the same tile.
 template <int Tiles, int Tile = 0>
 [[gnu::always_inline]] inline void multiply_tiles(const std::byte* weights, const std::byte* x) {
   if constexpr (Tile == 0) load_tile<kWeightsTile>(weights, kTileRowBytes);

@@ -155,7 +155,8 @@ inline void fix_rows(const OperandArgs& args, const float* largest) {
   }
 }
 
-inline OperandForm wide_operands(const OperandArgs& args) {
+// Rows of x for weights in any form; fixed-point numbers for int8 as bits and values.
+inline OperandForm fixed_operands(const OperandArgs& args) {
   if (is_unbounded(args)) {
     place_rows(args, 0);
     return OperandForm::unbounded;

@@ -26,26 +26,28 @@ inline ListedLanes listed_lanes(const ListArgs& args, std::int64_t row) {
   return lanes;
 }
 
-// Calls step(columns from the first that is listed on, whether each lane has a weight there, values) for each step of a
-// block. Loops over lanes are without branches, as which lanes have none is not predicted.
+// Calls step(columns from the first that is listed on, whether each lane has a weight there, value of a lane) for each
+// step of a block. Loops over lanes are without branches, as which lanes have none is not predicted.
 template <typename Step>
 [[gnu::always_inline]] inline void for_each_step(const ListArgs& args, const ListedLanes& lanes, Step step) {
   const auto width = static_cast<std::uint32_t>(args.end_column - args.first_column);
   const auto size = static_cast<std::int64_t>(bytes_of(args.type));
-  for_each_pair(args.windows, lanes.block, args.first_column, args.end_column,
-                [&](const std::byte* pair, std::int64_t base) __attribute__((always_inline)) {
+  for_each_stop(args.windows, lanes.block, args.first_column, args.end_column,
+                [&](const std::byte* stop, std::int64_t base) __attribute__((always_inline)) {
                   const auto begin = static_cast<std::int32_t>(base - args.first_column);
-                  const std::byte* const values = pair + kPairWeights;
-                  for (int i = 0; i < kPairSteps; ++i, pair += kWindowRows) {
+                  const std::byte* const values = stop + stop_weights(args.type);
+                  for (int i = 0; i < steps_of(args.type); ++i) {
                     std::uint32_t columns[kWindowRows];
                     std::uint32_t there[kWindowRows];
                     for (std::int64_t lane = 0; lane < kWindowRows; ++lane) {
-                      const auto place = static_cast<std::uint8_t>(pair[lane]);
+                      const auto place = static_cast<std::uint8_t>(stop[stop_index(args.type, i, lane)]);
                       columns[lane] = static_cast<std::uint32_t>(begin + window_column(place));
                       there[lane] = lanes.asked[lane] & static_cast<std::uint32_t>((place & kNoWeight) == 0) &
                                     static_cast<std::uint32_t>(columns[lane] < width);
                     }
-                    step(columns, there, values + i * kWindowRows * size);
+                    step(columns, there, [&](std::int64_t lane) __attribute__((always_inline)) {
+                      return float_at(args.type, values + stop_index(args.type, i, lane) * size);
+                    });
                   }
                 });
 }
@@ -56,10 +58,9 @@ inline void list_windows(const ListArgs& args) {
     const ListedLanes lanes = listed_lanes(args, row);
     std::uint32_t counts[kWindowRows]{};
     for_each_step(args, lanes,
-                  [&](const std::uint32_t*, const std::uint32_t* there, const std::byte*)
-                      __attribute__((always_inline)) {
-                        for (std::int64_t lane = 0; lane < kWindowRows; ++lane) counts[lane] += there[lane];
-                      });
+                  [&](const std::uint32_t*, const std::uint32_t* there, auto) __attribute__((always_inline)) {
+                    for (std::int64_t lane = 0; lane < kWindowRows; ++lane) counts[lane] += there[lane];
+                  });
     for (std::int64_t i = 0; i < lanes.rows; ++i) {
       at += counts[lanes.first + i];
       args.list_starts[++row] = at;
@@ -76,8 +77,7 @@ inline void list_windows(const ListArgs& args) {
       scales[lanes.first + i] = args.scales == nullptr ? 1.0F : args.scales[row];
     }
     for_each_step(args, lanes,
-                  [&, size = static_cast<std::int64_t>(bytes_of(args.type))](
-                      const std::uint32_t* columns, const std::uint32_t* there, const std::byte* values)
+                  [&](const std::uint32_t* columns, const std::uint32_t* there, auto value)
                       __attribute__((always_inline)) {
                         std::uint32_t own[kWindowRows];
                         std::uint32_t offsets[kWindowRows];
@@ -86,7 +86,7 @@ inline void list_windows(const ListArgs& args) {
                           own[lane] = there[lane] != 0 ? to[lane] : nowhere;
                           to[lane] += there[lane];
                           offsets[lane] = columns[lane] * args.column_bytes;
-                          weights[lane] = scales[lane] * float_at(args.type, values + lane * size);
+                          weights[lane] = scales[lane] * value(lane);
                         }
                         for (std::int64_t lane = 0; lane < kWindowRows; ++lane) {
                           args.offsets[own[lane]] = static_cast<std::uint16_t>(offsets[lane]);

@@ -1,7 +1,7 @@
 // Blocks of sixteen rows of weights in windows of columns times few rows of x.
 //
 // Each lane looks its activations up in four registers, which hold the window's columns: two lookups in two registers
-// each, and a choice between them. All rows of x share what is made of a pair's bytes.
+// each, and a choice between them. All rows of x share what is made of a stop's bytes.
 #pragma once
 
 #include <algorithm>
@@ -32,16 +32,61 @@ inline void multiply_windows_one_by_one(const PackedRowsArgs& args) {
 
 #if defined(__AVX512F__)
 
-inline constexpr std::ptrdiff_t kPairsAhead = 4096;
+inline constexpr std::ptrdiff_t kStopsAhead = 4096;
 
-// Asks for the lines that begin within a pair's bytes, some pairs ahead.
+// Asks for the lines that begin within a stop's bytes, some stops ahead.
 template <ValueType Type>
-[[gnu::always_inline]] inline void prefetch_pair(const std::byte* pair, std::size_t number) {
-  // A line and a half or two and a half: every other pair has one line more.
-  constexpr std::int64_t kHalfLines = pair_bytes(Type) / 32;
+[[gnu::always_inline]] inline void prefetch_stop(const std::byte* stop, std::size_t number) {
+  // Two lines, or a line and a half or two and a half: every other stop has one line more.
+  constexpr std::int64_t kHalfLines = stop_bytes(Type) / 32;
   const std::int64_t lines = (kHalfLines + static_cast<std::int64_t>(number & 1U)) / 2;
 #pragma GCC unroll 4
-  for (std::int64_t line = 0; line < lines; ++line) __builtin_prefetch(pair + kPairsAhead + 64 * line, 0, 3);
+  for (std::int64_t line = 0; line < lines; ++line) __builtin_prefetch(stop + kStopsAhead + 64 * line, 0, 3);
+}
+
+// What a lane's weight of a step is looked up with, and what it is multiplied by.
+struct WindowStep {
+  __m512i places;  // of which lookups take the lowest five bits
+  __mmask16 upper;
+  __m512 weights;
+};
+
+template <ValueType Type>
+[[gnu::always_inline]] inline void load_steps(const std::byte* stop, WindowStep (&steps)[steps_of(Type)]) {
+  if constexpr (Type == ValueType::int8) {
+    const __m512i places = _mm512_loadu_si512(stop);
+    const __m512i values = _mm512_loadu_si512(stop + stop_weights(Type));
+#pragma GCC unroll 4
+    for (int step = 0; step < steps_of(Type); ++step) {
+      steps[step].places = _mm512_srli_epi32(places, 8 * step);
+      steps[step].upper = _mm512_test_epi32_mask(steps[step].places, _mm512_set1_epi32(kUpperHalf));
+      const __m512i top = _mm512_slli_epi32(values, 24 - 8 * step);
+      steps[step].weights = _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+    }
+  } else {
+#pragma GCC unroll 2
+    for (int step = 0; step < steps_of(Type); ++step) {
+      const auto* const own = reinterpret_cast<const __m128i*>(stop + step * kWindowRows);
+      const __m128i bytes = _mm_loadu_si128(own);
+      constexpr auto kSize = static_cast<std::int64_t>(bytes_of(Type));
+      const std::byte* const values = stop + stop_weights(Type) + step * kWindowRows * kSize;
+      steps[step] = {_mm512_cvtepu8_epi32(bytes), _mm_movepi8_mask(bytes),
+                     reinterpret_cast<__m512>(converted<Type>(values))};
+    }
+  }
+}
+
+// Results of up to sixteen rows of weights with a row of x.
+[[gnu::always_inline]] inline void store_lanes(const PackedRowsArgs& args, std::int64_t row, std::int64_t rows,
+                                               int x_row, __m512 results) {
+  float* const out = args.out + row * args.row_stride + x_row * args.x_stride;
+  if (args.row_stride == 1) {
+    _mm512_mask_storeu_ps(out, static_cast<__mmask16>((1U << rows) - 1U), results);
+    return;
+  }
+  alignas(64) float apart[kWindowRows];
+  _mm512_store_ps(apart, results);
+  for (std::int64_t lane = 0; lane < rows; ++lane) out[lane * args.row_stride] = apart[lane];
 }
 
 // `First` to before `First + Rows` of the rows of x; the last ones of them may not be there.
@@ -49,30 +94,22 @@ template <ValueType Type, int Rows>
 [[gnu::always_inline]] inline void multiply_block(const PackedRowsArgs& args, std::int64_t block, int first) {
   const std::size_t begin = args.windows.starts[block];
   const std::size_t end = args.windows.starts[block + 1];
-  constexpr std::int64_t kBytes = pair_bytes(Type);
-  const std::byte* pair = args.windows.pairs + static_cast<std::int64_t>(begin) * kBytes;
+  constexpr std::int64_t kBytes = stop_bytes(Type);
+  constexpr int kSteps = steps_of(Type);
+  constexpr int kSums = 2;
+  const std::byte* stop = args.windows.stops + static_cast<std::int64_t>(begin) * kBytes;
   const float* x = args.x + first * args.words * kWordColumns;
   // Each row of x has the same sums in the same order, whatever rows are beside it.
-  __m512 sums[Rows][kPairSteps];
+  __m512 sums[Rows][kSums];
   for (auto& own : sums) {
     for (auto& sum : own) sum = _mm512_setzero_ps();
   }
 #pragma GCC unroll 1
-  for (std::size_t i = begin; i < end; ++i, pair += kBytes) {
-    prefetch_pair<Type>(pair, i);
+  for (std::size_t i = begin; i < end; ++i, stop += kBytes) {
+    prefetch_stop<Type>(stop, i);
     x += args.windows.moves[i] * std::ptrdiff_t{kMoveColumns * Rows};
-    __m512i places[kPairSteps];
-    __mmask16 upper[kPairSteps];
-    __m512 weights[kPairSteps];
-#pragma GCC unroll 2
-    for (int step = 0; step < kPairSteps; ++step) {
-      const auto* const own = reinterpret_cast<const __m128i*>(pair + step * kWindowRows);
-      const __m128i bytes = _mm_loadu_si128(own);
-      places[step] = _mm512_cvtepu8_epi32(bytes);  // of which lookups take the lowest five bits
-      upper[step] = _mm_movepi8_mask(bytes);
-      constexpr auto kSize = static_cast<std::int64_t>(bytes_of(Type));
-      weights[step] = reinterpret_cast<__m512>(converted<Type>(pair + kPairWeights + step * kWindowRows * kSize));
-    }
+    WindowStep steps[kSteps];
+    load_steps<Type>(stop, steps);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
       __m512 columns[4];
@@ -82,12 +119,13 @@ template <ValueType Type, int Rows>
         // In a register: compilers load it again for the next step, and loads then take as long as lookups.
         __asm__("" : "+v"(columns[part]));
       }
-#pragma GCC unroll 2
-      for (int step = 0; step < kPairSteps; ++step) {
-        const __m512 low = _mm512_permutex2var_ps(columns[0], places[step], columns[1]);
-        const __m512 high = _mm512_permutex2var_ps(columns[2], places[step], columns[3]);
-        const __m512 operands = _mm512_mask_blend_ps(upper[step], low, high);
-        sums[r][step] = _mm512_fmadd_ps(weights[step], operands, sums[r][step]);
+#pragma GCC unroll 4
+      for (int step = 0; step < kSteps; ++step) {
+        const WindowStep& own = steps[step];
+        const __m512 low = _mm512_permutex2var_ps(columns[0], own.places, columns[1]);
+        const __m512 high = _mm512_permutex2var_ps(columns[2], own.places, columns[3]);
+        const __m512 operands = _mm512_mask_blend_ps(own.upper, low, high);
+        sums[r][step % kSums] = _mm512_fmadd_ps(own.weights, operands, sums[r][step % kSums]);
       }
     }
   }
@@ -101,14 +139,7 @@ template <ValueType Type, int Rows>
   for (int r = 0; r < Rows; ++r) {
     if (first + r >= args.x_rows) break;
     const __m512 results = _mm512_fmadd_ps(scales, _mm512_add_ps(sums[r][0], sums[r][1]), bias);
-    float* const out = args.out + row * args.row_stride + (first + r) * args.x_stride;
-    if (args.row_stride == 1) {
-      _mm512_mask_storeu_ps(out, there, results);
-      continue;
-    }
-    alignas(64) float apart[kWindowRows];
-    _mm512_store_ps(apart, results);
-    for (std::int64_t lane = 0; lane < rows; ++lane) out[lane * args.row_stride] = apart[lane];
+    store_lanes(args, row, rows, first + r, results);
   }
 }
 

@@ -29,6 +29,8 @@ inline constexpr int kMostRows = 16;
 inline constexpr int kMostParts = 4;
 // Rows of x that some kernels multiply together. Of each such group, a word of all rows lies before the next word.
 inline constexpr int kRowsOfGroup = 8;
+// More rows of x than there are.
+inline constexpr std::int64_t kAnyRows = std::int64_t{1} << 40;
 // Rows of x that lie interleaved where weights become lists; those behind the last of x are zero.
 static inline constexpr int interleaved_rows(int rows) { return rows <= 4 ? 4 : rows <= 8 ? 8 : 16; }
 
@@ -42,6 +44,8 @@ enum class OperandForm : std::uint8_t {
   tiles32,      // as fixed32, likewise
   interleaved,  // [columns][interleaved_rows], for weights that become lists
   windowed,     // [words times 4][rows of a group][16], for weights in windows
+  windowed24,   // as fixed24, for weights in windows: [limbs][words][64] of each row
+  windowed32,   // as fixed32, likewise
   unbounded     // as they were, in no groups; some are infinite or NaN
 };
 
@@ -50,7 +54,6 @@ struct OperandArgs {
   std::int64_t group_columns;  // of a scale; 0: all columns
   bool lists;                  // weights become lists, unless a number is infinite or NaN
   bool windows;                // weights are in windows of columns
-  std::int64_t all_rows;       // of x, in this part and others
   std::int64_t columns;        // of the weights
   std::int64_t words;
   int rows;           // of x, up to kMostRows
@@ -122,7 +125,7 @@ struct FillInArgs : SomeRows {
   float* out;  // [rows / 4, rounded up][words * 64][4], aligned to 64 bytes; anything behind a row's last column
 };
 
-// Instructions beyond avx512; each has those before it.
+// Instructions beyond avx512; each has those before it, and VBMI2 comes with VBMI.
 enum class Extension : std::uint8_t { none, vnni, vbmi2, amx };
 
 struct PackedRowKernels {
@@ -136,6 +139,8 @@ struct PackedRowKernels {
   // Rows of x up to which weights of this density are multiplied as they are packed, kMostRows at a time, faster than
   // by what is made of them for all rows.
   std::int64_t (*most_rows)(ValueType type, bool grouped, double density);
+  // The same of weights in windows.
+  std::int64_t (*most_rows_in_windows)(ValueType type);
   // Up to how many times the bytes of bits and values sparse weights with at most a scale per row are multiplied faster
   // in windows of columns; 0: never.
   double (*window_bytes)(ValueType type);

@@ -11,6 +11,7 @@
 #include "simd/packed/fixed_group.h"
 #include "simd/packed/fixed_operands.h"
 #include "simd/packed/fixed_rows.h"
+#include "simd/packed/fixed_windows.h"
 #include "simd/packed/multiply.h"
 
 namespace sift::cpu::SIFT_ISA {
@@ -176,16 +177,29 @@ inline double wide_list_below(ValueType type, bool grouped, int x_rows) {
 // (docs/cpu-kernel-notes.md).
 inline std::int64_t wide_most_rows(ValueType type, bool grouped, double density) {
   if (type == ValueType::int8 && !grouped) {
-    constexpr std::int64_t kAny = std::int64_t{1} << 40;
-    if (density >= 0.45) return !kSpreadsHalves ? 128 : density >= 0.55 ? kAny : 256;
+    if (density >= 0.45) return !kSpreadsHalves ? 128 : density >= 0.55 ? kAnyRows : 256;
     return density >= 0.25 && kSpreadsHalves ? 48 : most_rows(type, grouped, density);
   }
   if (!kSpreadsHalves) return most_rows(type, grouped, density);
   return density >= 0.25 ? 64 : 40;
 }
 
+inline OperandForm wide_operands(const OperandArgs& args) {
+#if defined(__AVX512VBMI__)
+  const bool is_fixed = args.type == ValueType::int8 && args.columns <= kMostFixedColumns;
+  if (args.windows && is_fixed && !is_unbounded(args)) return fixed_window_operands(args);
+#endif
+  return fixed_operands(args);
+}
+
 inline double wide_window_bytes(ValueType type) {
-  return kSpreadsHalves ? std::min(1.3, window_bytes(type)) : window_bytes(type);
+  if (!kSpreadsHalves) return window_bytes(type);
+  // Bytes are looked up faster than they are brought to their columns; more of them take longer from memory.
+  return type == ValueType::int8 ? 1.4 : std::min(1.3, window_bytes(type));
+}
+
+inline std::int64_t wide_most_rows_in_windows(ValueType type) {
+  return type == ValueType::int8 && kSpreadsHalves ? kAnyRows : most_rows_in_windows(type);
 }
 
 inline void multiply_wide(const PackedRowsArgs& args) {
@@ -194,10 +208,13 @@ inline void multiply_wide(const PackedRowsArgs& args) {
     case OperandForm::unbounded: return multiply_one_by_one(args);
     case OperandForm::interleaved: return multiply_lists(args);
     case OperandForm::windowed: return multiply_windows(args);
+#if defined(__AVX512VBMI__)
+    case OperandForm::windowed24: return multiply_fixed_windows<3>(args);
+    case OperandForm::windowed32: return multiply_fixed_windows<4>(args);
+#endif
     case OperandForm::fixed24: return masked ? multiply_fixed<3, true>(args) : multiply_fixed<3, false>(args);
     case OperandForm::fixed32: return masked ? multiply_fixed<4, true>(args) : multiply_fixed<4, false>(args);
-    case OperandForm::natural:
-    case OperandForm::shuffled: break;
+    default: break;
   }
   multiply_by(args, masked ? &wide_some<true> : &wide_some<false>);
 }

@@ -15,6 +15,7 @@ const PackedRowKernels* packed_row_kernels() {
                                            .fill_in = &fill_in_rows,
                                            .list_below = &wide_list_below,
                                            .most_rows = &wide_most_rows,
+                                           .most_rows_in_windows = &wide_most_rows_in_windows,
                                            .window_bytes = &wide_window_bytes,
                                            .floats_as_lists_below = kFloatsAsListsBelow,
                                            .bytes_as_lists_below = 0};
