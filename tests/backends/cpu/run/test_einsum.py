@@ -104,7 +104,8 @@ def test_any_equation(drawn: tuple[str, str], batch: int) -> None:
     rng = np.random.default_rng(batch)
     shapes = {spec.name: [batch if isinstance(size, str) else size for size in spec.shape] for spec in program.inputs}
     feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    assert_same_as_onnxruntime(net.model(), feeds, program)
+    # Sums of many terms may be near zero: errors are read against the terms then.
+    assert_same_as_onnxruntime(net.model(), feeds, program, least=0.5)
 
 
 def product_of_tf2onnx(net: AttentionNet, first: str, second: str) -> str:
