@@ -21,6 +21,7 @@ from sift_onnx.backends.lowering.fused_operators import with_separate_operators
 from sift_onnx.backends.lowering.gathered_ranges import with_sliced_ranges
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
+from sift_onnx.backends.lowering.joined_masks import with_joined_masks
 from sift_onnx.backends.lowering.picked_rows import with_picked_rows
 from sift_onnx.backends.lowering.shortened_top_k import with_shorter_top_k
 from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
@@ -82,6 +83,6 @@ def _graph_of(declared: GraphView) -> tuple[GraphView, bool]:
     graph = with_elementary_operators(with_separate_operators(declared if widened is None else widened))
     graph = with_picked_rows(with_joined_slices(without_empty_operands(graph)))
     graph = with_shorter_top_k(with_sliced_ranges(graph))
-    graph = with_added_masks(without_cropped_padding(graph))
+    graph = with_joined_masks(with_added_masks(without_cropped_padding(graph)))
     graph = channels_first(with_standard_quantization(graph))
     return with_float_conditions(graph), widened is not None
