@@ -6,6 +6,8 @@ same in all layers, and is computed once; only the order of two additions change
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import onnx
 
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
@@ -16,13 +18,28 @@ from sift_onnx.backends.lowering.matching.cached_attention import find_cached_at
 __all__ = ["with_joined_masks"]
 
 
+@dataclass(frozen=True)
+class _Addition:
+    """Two masks that are added to scores.
+
+    Attributes:
+        first: index of the first addition, which the second follows.
+        scores: name of what it adds to.
+        masks: names of both masks, in this order.
+    """
+
+    first: int
+    scores: str
+    masks: tuple[str, str]
+
+
 def with_joined_masks(graph: GraphView) -> GraphView:
     """``graph``, or one that computes the same values but for rounding, in which scores have one mask each."""
     found = _additions(graph)
     if not found:
         return graph
     writer = GraphWriter(graph)
-    firsts = {first for first, _, _ in found.values()}
+    firsts = {addition.first for addition in found.values()}
     joined: dict[tuple[str, str], str] = {}
     for index, node in enumerate(graph.nodes):
         if index in firsts:
@@ -31,33 +48,34 @@ def with_joined_masks(graph: GraphView) -> GraphView:
         if index not in found:
             writer.write(index, copy)
             continue
-        first, scores, masks = found[index]
+        addition = found[index]
+        masks = addition.masks
         if masks not in joined:
             joined[masks] = writer.unique(f"{copy.output[0]}: masks")
             own = [writer.current(mask) for mask in masks]
             writer.append(onnx.helper.make_node("Add", own, [joined[masks]], name=joined[masks]))
-        copy.input[:] = [writer.current(scores), joined[masks]]
-        writer.place_next((first, index))
+        copy.input[:] = [writer.current(addition.scores), joined[masks]]
+        writer.place_next((addition.first, index))
         writer.append(copy)
     return writer.written()
 
 
-def _additions(graph: GraphView) -> dict[int, tuple[int, str, tuple[str, str]]]:
-    """Of each second addition, by its index: that of the first, the scores, and both masks."""
-    found = {}
+def _additions(graph: GraphView) -> dict[int, _Addition]:
+    """Of each second addition, by its index."""
+    found: dict[int, _Addition] = {}
     softmaxes = {}
     for softmax, node in enumerate(graph.nodes):
         if is_standard_op(node, "Softmax") and (own := _additions_before(graph, softmax)) is not None:
             softmaxes[softmax] = own
     # Their kernel takes several masks.
     cached = {match.softmax for match in find_cached_attentions(graph)} if softmaxes else set()
-    for softmax, (second, *others) in softmaxes.items():
+    for softmax, (second, addition) in softmaxes.items():
         if softmax not in cached:
-            found[second] = tuple(others)
+            found[second] = addition
     return found
 
 
-def _additions_before(graph: GraphView, softmax: int) -> tuple[int, int, str, tuple[str, str]] | None:
+def _additions_before(graph: GraphView, softmax: int) -> tuple[int, _Addition] | None:
     try:
         scores = scores_before(graph, softmax)
     except (NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
@@ -76,4 +94,4 @@ def _additions_before(graph: GraphView, softmax: int) -> tuple[int, int, str, tu
     if graph.dims(mask) is None or graph.dims(last) is None:
         return None
     before = next((name for name in graph.nodes[first].input if name != mask), "")
-    return (second, first, before, (mask, last)) if before else None
+    return (second, _Addition(first, before, (mask, last))) if before else None
