@@ -6,7 +6,10 @@ import numpy as np
 from nets import Net
 from rewritten_graphs import operators_left
 
+from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.joined_masks import with_joined_masks
+from sift_onnx.backends.lowering.matching.attention import find_attentions
+from sift_onnx.model import Model
 
 
 def layers(count: int = 2, is_read: bool = False, are_constant: bool = False, is_scaled: bool = False) -> Net:
@@ -41,15 +44,22 @@ def test_layers_share_the_sum() -> None:
     assert kinds == ["MatMul", "Div", "Add", "Add", "Softmax", "MatMul", *LAYER, *LAYER]
 
 
+def test_layers_are_recognised_as_attention() -> None:
+    graph = GraphView(Model.load(layers(3).model()))
+    assert find_attentions(graph) == []
+    assert [match.mask for match in find_attentions(with_joined_masks(graph))] == ["add5: masks"] * 3
+
+
 def test_scores_that_others_read_stay() -> None:
-    kinds = operators_left(layers(2, is_read=True), with_joined_masks)
+    kinds = operators_left(layers(3, is_read=True), with_joined_masks)
     one = ["MatMul", "Div", "Add", "Add", "Softmax", "MatMul"]
-    assert kinds == one + one
+    assert kinds == [*one, *one, *LAYER]
 
 
 def test_masks_of_other_scores_stay() -> None:
-    assert operators_left(layers(1, is_scaled=True), with_joined_masks).count("Mul") == 1
+    layer = ["MatMul", "Div", "Add", "Mul", "Add", "Softmax", "MatMul"]
+    assert operators_left(layers(2, is_scaled=True), with_joined_masks) == layer * 2
 
 
 def test_constants_stay() -> None:
-    assert operators_left(layers(1, are_constant=True), with_joined_masks).count("Add") == 2
+    assert operators_left(layers(2, are_constant=True), with_joined_masks).count("Add") == 4

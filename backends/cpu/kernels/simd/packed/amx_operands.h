@@ -54,38 +54,14 @@ inline void fix_tiles(const OperandArgs& args, const float* largest) {
   }
 }
 
-// The largest magnitude of each row of x. False if one is infinite or NaN.
-inline bool find_bounds(const OperandArgs& args, float* largest, bool* suffice) {
-  const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-  bool is_finite = true;
-  *suffice = true;
-  for (int row = 0; row < args.rows; ++row) {
-    const float* const from = args.from + row * args.columns;
-    __m512i most = _mm512_setzero_si512();
-    __m512 sums = _mm512_setzero_ps();
-    for (std::int64_t i = 0; i < args.columns; i += kBlock) {
-      const __m512 own = some_columns(from + i, args.columns - i);
-      // Patterns are ordered as magnitudes are, with what is infinite or NaN above all others.
-      const __m512i bits = _mm512_and_si512(_mm512_castps_si512(own), magnitude);
-      most = _mm512_max_epu32(most, bits);
-      sums = _mm512_add_ps(sums, _mm512_castsi512_ps(bits));
-    }
-    const auto top = static_cast<std::uint32_t>(_mm512_reduce_max_epu32(most));
-    is_finite &= top < 0x7F800000U;
-    __builtin_memcpy(largest + row, &top, sizeof top);
-    *suffice &= fits_three_bytes(largest[row], _mm512_reduce_add_ps(sums), args.columns);
-  }
-  return is_finite;
-}
-
 // One row of x takes no longer as vectors.
 inline OperandForm amx_operands(const OperandArgs& args) {
   const bool is_fixed = args.type == ValueType::int8 && args.group_columns == 0 && args.columns <= kMostFixedColumns;
   if (args.rows == 1 || !is_fixed || args.lists || args.windows) return wide_operands(args);
   float largest[kMostRows];
-  bool suffice = true;
-  if (!find_bounds(args, largest, &suffice)) return wide_operands(args);
-  if (!suffice) {
+  const Magnitudes found = find_largest(args, largest);
+  if (!found.finite) return wide_operands(args);
+  if (!found.fit_three_bytes) {
     fix_tiles<4>(args, largest);
     return OperandForm::tiles32;
   }

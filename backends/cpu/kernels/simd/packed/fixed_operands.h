@@ -72,27 +72,34 @@ template <int Limbs>
   }
 }
 
-// Whether numbers of 3 bytes are exact enough for a row of this largest magnitude and this sum of magnitudes.
-inline bool fits_three_bytes(float largest, float sum, std::int64_t columns) {
-  return largest * static_cast<float>(columns) <= kMostOverMean * sum;
-}
+struct Magnitudes {
+  bool finite;           // no number is infinite or NaN
+  bool fit_three_bytes;  // numbers of 3 bytes are exact enough for all rows
+};
 
-// The largest magnitude of each row; true if 3 bytes suffice for all of them.
-inline bool find_largest(const OperandArgs& args, float* largest) {
-  bool suffice = true;
+// The largest magnitude of each row of x.
+inline Magnitudes find_largest(const OperandArgs& args, float* largest) {
+  constexpr std::uint32_t kInfinity = 0x7F800000U;
+  const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
+  Magnitudes found{true, true};
   for (int row = 0; row < args.rows; ++row) {
     const float* const from = args.from + row * args.columns;
-    __m512 most = _mm512_setzero_ps();
+    __m512i most = _mm512_setzero_si512();
     __m512 sums = _mm512_setzero_ps();
     for (std::int64_t i = 0; i < args.columns; i += 16) {
-      const __m512 magnitudes = _mm512_abs_ps(some_columns(from + i, args.columns - i));
-      most = _mm512_max_ps(most, magnitudes);
-      sums = _mm512_add_ps(sums, magnitudes);
+      const __m512 own = some_columns(from + i, args.columns - i);
+      // Patterns are ordered as magnitudes are, with what is infinite or NaN above all others.
+      const __m512i bits = _mm512_and_si512(_mm512_castps_si512(own), magnitude);
+      most = _mm512_max_epu32(most, bits);
+      sums = _mm512_add_ps(sums, _mm512_castsi512_ps(bits));
     }
-    largest[row] = _mm512_reduce_max_ps(most);
-    suffice &= fits_three_bytes(largest[row], _mm512_reduce_add_ps(sums), args.columns);
+    const std::uint32_t top = _mm512_reduce_max_epu32(most);
+    found.finite &= top < kInfinity;
+    __builtin_memcpy(largest + row, &top, sizeof top);
+    const float sum = _mm512_reduce_add_ps(sums);
+    found.fit_three_bytes &= largest[row] * static_cast<float>(args.columns) <= kMostOverMean * sum;
   }
-  return suffice;
+  return found;
 }
 
 // What a row is multiplied by; `args.scales` gets the inverse.
@@ -186,7 +193,7 @@ inline OperandForm fixed_operands(const OperandArgs& args) {
     return OperandForm::shuffled;
   }
   float largest[kMostRows];
-  if (!find_largest(args, largest)) {
+  if (!find_largest(args, largest).fit_three_bytes) {
     fix_rows<4>(args, largest);
     return OperandForm::fixed32;
   }

@@ -33,9 +33,15 @@ inline void fix_planes(const OperandArgs& args, const float* largest) {
   }
 }
 
+// For int8 weights of up to kMostFixedColumns columns.
 inline OperandForm fixed_window_operands(const OperandArgs& args) {
   float largest[kMostRows];
-  if (!find_largest(args, largest)) {
+  const Magnitudes found = find_largest(args, largest);
+  if (!found.finite) {
+    place_rows(args, 0);
+    return OperandForm::unbounded;
+  }
+  if (!found.fit_three_bytes) {
     fix_planes<4>(args, largest);
     return OperandForm::windowed32;
   }
@@ -95,9 +101,6 @@ template <int Limbs, int Rows>
   const std::int64_t rows = std::min(kWindowRows, args.row_end - row);
   const auto there = static_cast<__mmask16>((1U << rows) - 1U);
   const __m512i of_values = _mm512_maskz_loadu_epi32(there, args.sums + row);
-  const __m512 bias = _mm512_maskz_loadu_ps(there, args.bias + row);
-  const __m512 one = _mm512_set1_ps(1.0F);
-  const __m512 scales = args.scales == nullptr ? one : _mm512_maskz_loadu_ps(there, args.scales + row);
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r) {
     if (first + r >= args.x_rows) break;
@@ -105,8 +108,7 @@ template <int Limbs, int Rows>
     const __m256 lower = fixed_half<Limbs>(sums[r], 0, _mm512_castsi512_si256(of_values), x_scale);
     const __m256 upper = fixed_half<Limbs>(sums[r], 1, _mm512_extracti64x4_epi64(of_values, 1), x_scale);
     const __m512 products = _mm512_insertf32x8(_mm512_castps256_ps512(lower), upper, 1);
-    const __m512 results = _mm512_fmadd_ps(scales, products, bias);
-    store_lanes(args, row, rows, first + r, results);
+    finish_lanes(args, row, rows, first + r, products);
   }
 }
 

@@ -76,12 +76,17 @@ template <ValueType Type>
   }
 }
 
-// Results of up to sixteen rows of weights with a row of x.
-[[gnu::always_inline]] inline void store_lanes(const PackedRowsArgs& args, std::int64_t row, std::int64_t rows,
-                                               int x_row, __m512 results) {
+// What becomes of the sums of up to sixteen rows of weights with a row of x.
+[[gnu::always_inline]] inline void finish_lanes(const PackedRowsArgs& args, std::int64_t row, std::int64_t rows,
+                                                int x_row, __m512 sums) {
+  const auto there = static_cast<__mmask16>((1U << rows) - 1U);
+  const __m512 bias = _mm512_maskz_loadu_ps(there, args.bias + row);
+  const __m512 one = _mm512_set1_ps(1.0F);
+  const __m512 scales = args.scales == nullptr ? one : _mm512_maskz_loadu_ps(there, args.scales + row);
+  const __m512 results = _mm512_fmadd_ps(scales, sums, bias);
   float* const out = args.out + row * args.row_stride + x_row * args.x_stride;
   if (args.row_stride == 1) {
-    _mm512_mask_storeu_ps(out, static_cast<__mmask16>((1U << rows) - 1U), results);
+    _mm512_mask_storeu_ps(out, there, results);
     return;
   }
   alignas(64) float apart[kWindowRows];
@@ -131,15 +136,10 @@ template <ValueType Type, int Rows>
   }
   const std::int64_t row = block * kWindowRows;
   const std::int64_t rows = std::min(kWindowRows, args.row_end - row);
-  const auto there = static_cast<__mmask16>((1U << rows) - 1U);
-  const __m512 bias = _mm512_maskz_loadu_ps(there, args.bias + row);
-  const __m512 one = _mm512_set1_ps(1.0F);
-  const __m512 scales = args.scales == nullptr ? one : _mm512_maskz_loadu_ps(there, args.scales + row);
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r) {
     if (first + r >= args.x_rows) break;
-    const __m512 results = _mm512_fmadd_ps(scales, _mm512_add_ps(sums[r][0], sums[r][1]), bias);
-    store_lanes(args, row, rows, first + r, results);
+    finish_lanes(args, row, rows, first + r, _mm512_add_ps(sums[r][0], sums[r][1]));
   }
 }
 

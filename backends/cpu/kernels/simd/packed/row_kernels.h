@@ -25,7 +25,7 @@ inline constexpr std::int64_t kGroupMultiple = 16;
 
 // Rows of x that a call has at most.
 inline constexpr int kMostRows = 16;
-// Parts of so many rows by which some rows of weights are multiplied before the next, while these are in a cache.
+// Parts of x that a call has at most: some rows of weights are multiplied by all of them while they are in a cache.
 inline constexpr int kMostParts = 4;
 // Rows of x that some kernels multiply together. Of each such group, a word of all rows lies before the next word.
 inline constexpr int kRowsOfGroup = 8;

@@ -187,7 +187,7 @@ inline std::int64_t wide_most_rows(ValueType type, bool grouped, double density)
 inline OperandForm wide_operands(const OperandArgs& args) {
 #if defined(__AVX512VBMI__)
   const bool is_fixed = args.type == ValueType::int8 && args.columns <= kMostFixedColumns;
-  if (args.windows && is_fixed && !is_unbounded(args)) return fixed_window_operands(args);
+  if (args.windows && is_fixed) return fixed_window_operands(args);
 #endif
   return fixed_operands(args);
 }

@@ -1,9 +1,9 @@
 // Sparse weights with sixteen rows in the lanes (sliced ELLPACK), which are so few that looking activations up in
 // registers is faster than bringing values to their columns.
 //
-// A window of 64 columns slides along the rows of a block. Wherever it stops, each lane takes up to so many of its
-// row's next weights that lie in the window as there are steps. Lanes that have none there take none, and a row may be
-// ahead of others by as much as the window is wide.
+// A window of 64 columns slides along the rows of a block. It stops at some columns. A stop has two or four steps, and
+// in each of them a lane takes its row's next weight if that lies in the window. A row may be ahead of others by as
+// much as the window is wide.
 //
 // A stop has a byte for each step and lane that says where in the window the weight's column is, or kNoWeight, and then
 // the values, zero where there is none. Those of a step are side by side, but bytes of a lane: an instruction adds up
