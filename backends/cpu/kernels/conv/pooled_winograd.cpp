@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/aligned_buffer.h"
+#include "base/cache.h"
 #include "base/thread_pool.h"
 
 namespace sift::cpu {
@@ -97,17 +98,92 @@ void PooledWinograd::run(ThreadPool& pool, const Shape& shape, const float* in, 
   }
 }
 
-// Image by image: what lies between the two stays in a cache.
+// A band has the fewest rows of tiles that nearly fill their blocks of sixteen, of those that leave room for weights in
+// the second-level cache.
+std::int64_t PooledWinograd::band_tiles(const Shape& convolved) const {
+  constexpr std::int64_t kLeast = 2;
+  constexpr double kNearly = 1.03;
+  const std::int64_t columns = ceil_div(convolved.w, tile());
+  const auto blocks_per_row = [&](std::int64_t rows) {
+    return static_cast<double>(ceil_div(rows * columns, kLanes)) / static_cast<double>(rows);
+  };
+  const std::int64_t tile_row_bytes =
+      tile() * convolved.c * convolved.w * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t most = std::max(level2_cache_bytes() * 3 / 4 / tile_row_bytes, kLeast);
+  std::int64_t best = 1;
+  for (std::int64_t rows = 2; rows <= std::min(most, ceil_div(convolved.h, tile())); ++rows) {
+    if (blocks_per_row(rows) * kNearly < blocks_per_row(best)) best = rows;
+  }
+  return best;
+}
+
+// Threads take images. Where there are fewer than threads, all of them run the two operators image by image: what lies
+// between these stays in the last-level cache, and nothing is computed twice.
 void PooledWinograd::run_nchw(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
   static thread_local AlignedBuffer between;
   const Shape image{1, shape.c, shape.h, shape.w};
   const Shape convolved = conv_.output_shape(image);
-  float* const sums = between.floats(static_cast<std::size_t>(element_count(convolved, Layout::nchw)));
   const std::int64_t in_floats = element_count(image, Layout::nchw);
   const std::int64_t out_floats = element_count(output_shape(image), Layout::nchw);
-  for (std::int64_t n = 0; n < shape.n; ++n) {
+  const std::int64_t whole = shape.n / pool.threads() * pool.threads();
+  pool.parallel_for(whole, [&](std::int64_t n) { pool_image(image, in + n * in_floats, out + n * out_floats); });
+  if (whole == shape.n) return;
+  float* const sums = between.floats(static_cast<std::size_t>(element_count(convolved, Layout::nchw)));
+  for (std::int64_t n = whole; n < shape.n; ++n) {
     conv_.run(pool, image, in + n * in_floats, {}, sums);
     pool_.run(pool, convolved, sums, {}, out + n * out_floats);
+  }
+}
+
+// An image of this shape, band by band.
+void PooledWinograd::pool_image(const Shape& image, const float* in, float* out) const {
+  static thread_local AlignedBuffer buffer;
+  const Shape convolved = conv_.output_shape(image);
+  const Shape pooled = pool_.output_shape(convolved);
+  const std::int64_t tile_rows = ceil_div(convolved.h, tile());
+  const std::int64_t tile_columns = ceil_div(convolved.w, tile());
+  const std::int64_t band = band_tiles(convolved);
+  // Rows of the convolution from the first that is still needed on; no window needs more of those before a band.
+  RowRange held{0, 0};
+  const std::int64_t most_held = std::min(band * tile() + window_.kernel_h, convolved.h);
+  const std::int64_t plane = most_held * convolved.w;
+  float* const rows = buffer.floats(static_cast<std::size_t>(plane * convolved.c));
+  std::int64_t done = 0;  // pooled rows
+  for (std::int64_t first = 0; done < pooled.h && first < tile_rows; first += band) {
+    const std::int64_t end = std::min(first + band, tile_rows);
+    const RowRange computed{first * tile(), std::min(end * tile(), convolved.h)};
+    for (std::int64_t at = first * tile_columns; at < end * tile_columns; at += kLanes) {
+      const Winograd::Block block{.tiles = std::min(kLanes, end * tile_columns - at),
+                                  .rows = tile_rows,
+                                  .columns = tile_columns,
+                                  .first = at};
+      conv_.run_block(image, block, in,
+                      {.out = rows + held.count() * convolved.w,
+                       .residual = nullptr,
+                       .plane = plane,
+                       .unit = 0,
+                       .first_row = computed.begin,
+                       .end_row = computed.end,
+                       .non_temporal = false});
+    }
+    held.end = computed.end;
+    RowRange ready{done, done};
+    while (ready.end < pooled.h && pool_.rows_read({ready.end, ready.end + 1}, convolved.h).end <= held.end) {
+      ++ready.end;
+    }
+    if (ready.count() > 0) {
+      const std::int64_t from = pool_.rows_read(ready, convolved.h).begin;
+      pool_.run_rows(convolved, ready, rows + (from - held.begin) * convolved.w, out + done * pooled.w,
+                     {.in = plane, .out = pooled.h * pooled.w});
+      done = ready.end;
+    }
+    if (done == pooled.h) break;
+    const std::int64_t kept = std::min(pool_.rows_read({done, done + 1}, convolved.h).begin, held.end);
+    for (std::int64_t channel = 0; channel < convolved.c && kept > held.begin; ++channel) {
+      float* const to = rows + channel * plane;
+      std::copy(to + (kept - held.begin) * convolved.w, to + held.count() * convolved.w, to);
+    }
+    held.begin = kept;
   }
 }
 

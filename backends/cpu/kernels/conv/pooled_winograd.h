@@ -1,5 +1,6 @@
 // Winograd's convolution fused with the max pooling after it, as at the beginning of image models. The output of the
-// convolution, four times as large as the pooled output, is not stored: each tile updates the maxima of its windows.
+// convolution, four times as large as the pooled output, is not stored. In NCHWn16 each tile updates the maxima of its
+// windows. In NCHW a thread computes a band of rows of tiles, and pools it while it is in its second-level cache.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,9 @@ class PooledWinograd final : public Op {
 
  private:
   void run_nchw(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
+  // Rows of tiles of a band.
+  std::int64_t band_tiles(const Shape& convolved) const;
+  void pool_image(const Shape& image, const float* in, float* out) const;
   void run_nchw_n16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
   void pool_tile(const float* points, const std::vector<PoolPart>& parts, std::int64_t plane, float* out) const;
 

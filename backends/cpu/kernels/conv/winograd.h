@@ -58,6 +58,20 @@ class Winograd final : public Op {
     }
   };
 
+  // Where the outputs of a block go.
+  struct Target {
+    float* out;             // of the block's first image, or group of 16: `first_row` of its first channel
+    const float* residual;  // likewise, or null
+    std::int64_t plane;     // floats from a channel to the next
+    std::int64_t unit;      // from an image to the next
+    std::int64_t first_row;  // of the outputs that are stored
+    std::int64_t end_row;
+    bool non_temporal;
+  };
+
+  // Computes the outputs of a block of an input of this shape.
+  void run_block(const Shape& shape, const Block& block, const float* in, const Target& target) const;
+
   // The transformed input of a block, in memory of the calling thread; valid until it calls for another block.
   const float* points_of(const Shape& shape, const Block& block, const float* in) const;
   // Bias and products of rows [row, row + kWinogradRows), tile_floats() each, in memory of the calling thread; valid
@@ -67,20 +81,21 @@ class Winograd final : public Op {
  private:
   void gather_tiles(const Shape& shape, const Block& block, const float* in, float* patch) const;
   void gather_images(const Shape& shape, const Block& block, const float* in, float* patch) const;
-  void list_outputs(const Shape& shape, const Block& block, std::vector<Scatter>& scatters) const;
+  void list_outputs(const Shape& shape, const Block& block, const Target& target,
+                    std::vector<Scatter>& scatters) const;
 
   std::int64_t rows_;
   std::int64_t channels_ = 0;
-  std::int64_t phases_ = 0;  // of all channels
+  WinogradPhases phases_{};  // of all channels
   std::int64_t tile_ = 0;
   ConvGeometry geometry_;
   Activation activation_;
   Layout layout_;
   const KernelTable& kernels_;
   std::vector<std::int64_t> column_places_;           // in a patch, of the pixels that a tile reads in a row
-  std::vector<std::int64_t> line_places_;             // likewise, of the rows of pixels that it reads, by channel
+  std::vector<std::int64_t> row_places_;              // likewise, of the rows of pixels that it reads, by channel
   std::vector<float> bias_;                           // [groups of rows][8]
-  std::vector<float, PageAllocator<float>> weights_;  // [groups of rows][36][phases][8]
+  std::vector<float, PageAllocator<float>> weights_;  // [groups of rows][6][phases][6][8]
 };
 
 }  // namespace sift::cpu

@@ -63,6 +63,7 @@ struct KernelTable {
   std::int64_t largest_square;                               // see WindowArgs
   void (*masked_window)(WindowKind kind, MaskedWindowArgs);  // null if the instruction set has no masks
   void (*strided_window)(StridedWindowArgs);                 // likewise
+  void (*strided_maximum)(StridedMaximumArgs);               // likewise
   void (*elementwise)(ElementwiseArgs);
   void (*stream)(const StreamArgs&);
   void (*normalize_row)(NormalizeArgs);    // x [channels]

@@ -58,6 +58,7 @@ const KernelTable* kernels() {
       .largest_square = kLargestSquare,
       .masked_window = kMaskedWindow,
       .strided_window = kStridedWindow,
+      .strided_maximum = kStridedMaximum,
       .elementwise = &elementwise,
       .stream = &stream,
       .normalize_row = &normalize_row,

@@ -10,53 +10,58 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Rows whose sums of a point are in registers at the same time: as many as hide the latency of multiply-adds.
-inline constexpr int kWinogradTogether = kVecsPerBlock == 1 ? 8 : kVecsPerBlock == 2 ? 4 : 2;
+// Rows whose sums are in registers at the same time, and of how many points of a row of points: as many as hide the
+// latency of multiply-adds. With 32 registers the sums of all six are transformed without being stored.
+inline constexpr int kWinogradTogether = kVecsPerBlock == 4 ? 2 : 4;
+inline constexpr int kWinogradColumns = kVecsPerBlock == 1 ? 6 : 1;
 static_assert(kWinogradRows % kWinogradTogether == 0);
 
-// Those of a tile that are pixels of the image, as bits, from the `first`-th on.
-inline std::uint32_t winograd_inside(const WinogradTilesArgs& args, int lane, std::int64_t first, std::int64_t count) {
-  if (lane < args.first_lane || lane >= args.end_lane) return 0;
-  const std::int64_t left = args.left + (lane - args.first_lane) * args.step + first;
-  const std::int64_t begin = std::clamp<std::int64_t>(-left, 0, count);
-  const std::int64_t end = std::clamp<std::int64_t>(args.width - left, begin, count);
-  return (1U << end) - (1U << begin);
+// Those of a tile's pixels from the `first`-th on that are the image's, as bits.
+inline std::uint16_t winograd_inside(const WinogradTile& tile, std::int64_t first, std::int64_t count) {
+  const std::int64_t begin = std::clamp<std::int64_t>(tile.begin - first, 0, count);
+  const std::int64_t end = std::clamp<std::int64_t>(tile.end - first, begin, count);
+  return static_cast<std::uint16_t>((1U << end) - (1U << begin));
 }
 
 inline void winograd_tiles(const WinogradTilesArgs& args) {
+  constexpr std::uint16_t kAllTiles = 0xFFFF;
   for (std::int64_t first = 0; first < args.pixels; first += kBlock) {
     const std::int64_t count = std::min<std::int64_t>(args.pixels - first, kBlock);
     const std::int64_t* const places = args.places + first;
-    std::uint32_t inside[kBlock];
-    for (int lane = 0; lane < kBlock; ++lane) inside[lane] = winograd_inside(args, lane, first, count);
-    const std::ptrdiff_t left = args.left + first - args.first_lane * args.step;
+    std::uint16_t inside[kBlock];
+    std::ptrdiff_t from[kBlock];
+    for (int lane = 0; lane < kBlock; ++lane) {
+      inside[lane] = winograd_inside(args.tiles[lane], first, count);
+      from[lane] = args.tiles[lane].at + first;
+    }
     for (std::int64_t row = 0; row < args.count; ++row) {
-      const float* const line = args.lines[row];
-      float* const to = args.to + args.line_places[row];
-      if (line == nullptr) {
-        for (std::int64_t i = 0; i < count; ++i) {
-          std::fill(to + places[i] + args.first_lane, to + places[i] + args.end_lane, 0.0F);
-        }
-        continue;
-      }
+      const float* const in = args.in + args.rows[row];
+      const std::uint16_t tiles = args.inside[row];
+      float* const to = args.to + args.row_places[row];
 #if defined(__AVX512F__)
       // The pixels of each tile, turned to the tiles of each pixel. Gathers take several times as long.
       __m512 block[kBlock];
+      if (tiles == kAllTiles) {
 #pragma GCC unroll 16
-      for (int lane = 0; lane < kBlock; ++lane) {
-        block[lane] = _mm512_maskz_loadu_ps(static_cast<__mmask16>(inside[lane]), line + left + lane * args.step);
+        for (int lane = 0; lane < kBlock; ++lane) {
+          block[lane] = _mm512_maskz_loadu_ps(inside[lane], in + from[lane]);
+        }
+      } else {
+        for (int lane = 0; lane < kBlock; ++lane) {
+          const int own = (tiles >> lane & 1U) != 0 ? inside[lane] : 0;
+          block[lane] = _mm512_maskz_loadu_ps(static_cast<__mmask16>(own), in + from[lane]);
+        }
       }
       transpose_block(block);
-      const auto lanes = static_cast<__mmask16>((1U << args.end_lane) - (1U << args.first_lane));
 #pragma GCC unroll 16
       for (int i = 0; i < kBlock; ++i) {
-        if (i < count) _mm512_mask_storeu_ps(to + places[i], lanes, block[i]);
+        if (i < count) _mm512_store_ps(to + places[i], block[i]);
       }
 #else
-      for (int lane = args.first_lane; lane < args.end_lane; ++lane) {
-        const float* const from = line + left + lane * args.step;
+      for (int lane = 0; lane < kBlock; ++lane) {
+        const int own = (tiles >> lane & 1U) != 0 ? inside[lane] : 0;
         for (std::int64_t i = 0; i < count; ++i) {
-          to[places[i] + lane] = (inside[lane] >> i & 1U) != 0 ? from[i] : 0.0F;
+          to[places[i] + lane] = (own >> i & 1) != 0 ? in[from[lane] + i] : 0.0F;
         }
       }
 #endif
@@ -111,34 +116,62 @@ inline void winograd_input(const float* patch, std::int64_t phases, float* point
         Vec transformed[6];
         winograd_points_of(rows[y], transformed);
         for (int x = 0; x < 6; ++x)
-          store(points + ((y * 6 + x) * phases + phase) * kBlock + v * kVecLanes, transformed[x]);
+          store(points + ((y * phases + phase) * 6 + x) * kBlock + v * kVecLanes, transformed[x]);
       }
     }
   }
 }
 
-// sums[row] = the products of one point, over all phases.
-[[gnu::always_inline]] inline void winograd_multiply(const float* points, const float* weights, std::int64_t phases,
-                                                     float (*sums)[kBlock]) {
+// Of some columns of points, of each row of weights.
+template <int Columns>
+using WinogradSums = Vec[Columns][kWinogradTogether][kVecsPerBlock];
+
+// Adds the products of the first columns, of phases [begin, end).
+template <int Columns, int All>
+[[gnu::always_inline]] inline void winograd_add(const float* points, const float* weights, std::int64_t begin,
+                                                std::int64_t end, WinogradSums<All>& sums) {
 #pragma GCC unroll 1
-  for (int first = 0; first < kWinogradRows; first += kWinogradTogether) {
-    Vec sum[kWinogradTogether][kVecsPerBlock]{};
-#pragma GCC unroll 1
-    for (std::int64_t phase = 0; phase < phases; ++phase) {
+  for (std::int64_t phase = begin; phase < end; ++phase) {
+#pragma GCC unroll 6
+    for (int column = 0; column < Columns; ++column) {
+      const std::int64_t at = phase * 6 + column;
       Vec x[kVecsPerBlock];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecsPerBlock; ++v) x[v] = load(points + phase * kBlock + v * kVecLanes);
-#pragma GCC unroll 8
-      for (int r = 0; r < kWinogradTogether; ++r) {
-        const Vec weight = splat(weights[phase * kWinogradRows + first + r]);
+      for (int v = 0; v < kVecsPerBlock; ++v) x[v] = load(points + at * kBlock + v * kVecLanes);
 #pragma GCC unroll 4
-        for (int v = 0; v < kVecsPerBlock; ++v) sum[r][v] += weight * x[v];
+      for (int r = 0; r < kWinogradTogether; ++r) {
+        const Vec weight = splat(weights[at * kWinogradRows + r]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecsPerBlock; ++v) sums[column][r][v] += weight * x[v];
       }
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < kWinogradTogether; ++r) {
+  }
+}
+
+// The sums of products of row `y` of points, from column `x` on, with the rows of weights from `first` on.
+template <int Columns>
+[[gnu::always_inline]] inline void winograd_multiply(const WinogradArgs& args, int first, int y, int x,
+                                                     WinogradSums<Columns>& sums) {
+  const WinogradPhases& phases = args.phases;
+  const std::int64_t from = y * phases.count() * 6 + x;
+  const float* const points = args.points + from * kBlock;
+  const float* const weights = args.weights + from * kWinogradRows + first;
+  const std::int64_t rows = y == 5 ? phases.full_rows : phases.rows;
+#pragma GCC unroll 6
+  for (auto& column : sums) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecsPerBlock; ++v) store(sums[first + r] + v * kVecLanes, sum[r][v]);
+    for (auto& row : column) {
+#pragma GCC unroll 4
+      for (Vec& sum : row) sum = Vec{};
+    }
+  }
+#pragma GCC unroll 1
+  for (std::int64_t column = 0; column < phases.columns; ++column) {
+    const std::int64_t begin = column * phases.rows;
+    if (column < phases.full_columns || x + Columns <= 5) {
+      winograd_add<Columns, Columns>(points, weights, begin, begin + rows, sums);
+    } else {
+      winograd_add<Columns - 1, Columns>(points, weights, begin, begin + rows, sums);
     }
   }
 }
@@ -177,32 +210,40 @@ template <int Outputs>
   }
 }
 
+// Rows of weights from `first` on.
 template <int Outputs>
-void winograd_rows_of(const WinogradArgs& args) {
-  alignas(64) float points[6][kWinogradRows][kBlock];
-  alignas(64) float lines[6][Outputs][kWinogradRows][kBlock];
-  const float* v_points = args.points;
-  const float* weights = args.weights;
+[[gnu::always_inline]] inline void winograd_rows_from(const WinogradArgs& args, int first) {
+  alignas(64) float lines[6][Outputs][kWinogradTogether][kBlock];
+#pragma GCC unroll 1
   for (int y = 0; y < 6; ++y) {
-    for (int x = 0; x < 6; ++x) {
-      winograd_multiply(v_points, weights, args.phases, points[x]);
-      v_points += args.phases * kBlock;
-      weights += args.phases * kWinogradRows;
+    WinogradSums<6> points;
+    if constexpr (kWinogradColumns == 6) {
+      winograd_multiply<6>(args, first, y, 0, points);
+    } else {
+      for (int x = 0; x < 6; ++x) {
+        WinogradSums<1> sums;
+        winograd_multiply<1>(args, first, y, x, sums);
+        __builtin_memcpy(points[x], sums[0], sizeof sums[0]);
+      }
     }
-    for (int row = 0; row < kWinogradRows; ++row) {
+#pragma GCC unroll 4
+    for (int row = 0; row < kWinogradTogether; ++row) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVecsPerBlock; ++v) {
         Vec sums[6];
         Vec outputs[Outputs];
-        for (int x = 0; x < 6; ++x) sums[x] = load(points[x][row] + v * kVecLanes);
+#pragma GCC unroll 6
+        for (int x = 0; x < 6; ++x) sums[x] = points[x][row][v];
         winograd_outputs_of(sums, outputs);
+#pragma GCC unroll 4
         for (int x = 0; x < Outputs; ++x) store(lines[y][x][row] + v * kVecLanes, outputs[x]);
       }
     }
   }
-  for (int row = 0; row < kWinogradRows; ++row) {
-    const Vec bias = splat(args.bias[row]);
-    float* const out = args.out + row * Outputs * Outputs * kBlock;
+#pragma GCC unroll 1
+  for (int row = 0; row < kWinogradTogether; ++row) {
+    const Vec bias = splat(args.bias[first + row]);
+    float* const out = args.out + (first + row) * Outputs * Outputs * kBlock;
 #pragma GCC unroll 4
     for (int v = 0; v < kVecsPerBlock; ++v) {
       Vec outputs[Outputs][Outputs];  // [y][x]
@@ -225,6 +266,12 @@ void winograd_rows_of(const WinogradArgs& args) {
       }
     }
   }
+}
+
+template <int Outputs>
+void winograd_rows_of(const WinogradArgs& args) {
+#pragma GCC unroll 1
+  for (int first = 0; first < kWinogradRows; first += kWinogradTogether) winograd_rows_from<Outputs>(args, first);
 }
 
 inline void winograd_rows(const WinogradArgs& args) {

@@ -63,6 +63,11 @@ PlaneMethod WindowOp::method_for(const ConvGeometry& geometry, const Shape& in, 
       layer_.weights->density() * static_cast<double>(layer_.weights->columns()) <= kMostTaps) {
     return {.masks = nullptr, .strided = StridedMasks(geometry, in.w, out.w)};
   }
+  // Maxima of columns come before those of rows.
+  if (layout_ == Layout::nchw && layer_.kernels.strided_maximum != nullptr && layer_.kind == WindowKind::maximum &&
+      geometry.stride_w == 2 && geometry.dilation_w == 1 && 2 * out.w > kLanes) {
+    return {.masks = nullptr, .strided = StridedMasks(geometry, in.w, out.w)};
+  }
   return {.masks = masks_for(geometry, in, out), .strided = std::nullopt};
 }
 
@@ -85,6 +90,24 @@ void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const 
   });
 }
 
+RowRange WindowOp::rows_read(const RowRange& rows, std::int64_t height) const {
+  const ConvGeometry& g = layer_.geometry;
+  const std::int64_t begin = std::max<std::int64_t>(rows.begin * g.stride_h - g.pad_top, 0);
+  const std::int64_t end = (rows.end - 1) * g.stride_h - g.pad_top + (g.kernel_h - 1) * g.dilation_h + 1;
+  return {begin, std::max(begin, std::min(end, height))};
+}
+
+void WindowOp::run_rows(const Shape& shape, const RowRange& rows, const float* in, float* out,
+                         const PlaneDistances& distances) const {
+  const RowRange read = rows_read(rows, shape.h);
+  const Shape in_shape{1, shape.c, read.count(), shape.w};
+  const Shape out_shape{1, shape.c, rows.count(), output_shape(shape).w};
+  ConvGeometry geometry = layer_.geometry;
+  geometry.pad_top += read.begin - rows.begin * geometry.stride_h;  // what is above the first row that is read
+  const WindowRun run(layer_, geometry, in_shape, out_shape, distances);
+  run.run_nchw(method_for(geometry, in_shape, out_shape), 0, shape.c, in, out);
+}
+
 Depthwise::Depthwise(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias,
                      const ConvGeometry& geometry, Activation activation, Layout layout, const KernelTable& kernels)
     : WindowOp(WindowKind::weighted_sum, geometry, false, activation, layout, kernels) {
@@ -94,24 +117,6 @@ Depthwise::Depthwise(std::shared_ptr<const SparseWeights> weights, std::vector<f
   }
   layer_.weights = std::move(weights);
   layer_.bias = std::move(bias);
-}
-
-RowRange Depthwise::rows_read(const RowRange& rows, std::int64_t height) const {
-  const ConvGeometry& g = geometry();
-  const std::int64_t begin = std::max<std::int64_t>(rows.begin * g.stride_h - g.pad_top, 0);
-  const std::int64_t end = (rows.end - 1) * g.stride_h - g.pad_top + (g.kernel_h - 1) * g.dilation_h + 1;
-  return {begin, std::max(begin, std::min(end, height))};
-}
-
-void Depthwise::run_rows(const Shape& shape, const RowRange& rows, const float* in, float* out,
-                         const PlaneDistances& distances) const {
-  const RowRange read = rows_read(rows, shape.h);
-  const Shape in_shape{1, shape.c, read.count(), shape.w};
-  const Shape out_shape{1, shape.c, rows.count(), output_shape(shape).w};
-  ConvGeometry geometry = layer_.geometry;
-  geometry.pad_top += read.begin - rows.begin * geometry.stride_h;  // what is above the first row that is read
-  const WindowRun run(layer_, geometry, in_shape, out_shape, distances);
-  run.run_nchw(method_for(geometry, in_shape, out_shape), 0, shape.c, in, out);
 }
 
 }  // namespace sift::cpu

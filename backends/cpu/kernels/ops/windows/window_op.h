@@ -14,12 +14,28 @@
 
 namespace sift::cpu {
 
+// Rows of an image, [begin, end).
+struct RowRange {
+  std::int64_t begin;
+  std::int64_t end;
+
+  std::int64_t count() const { return end - begin; }
+};
+
 // Shared by the operators below; `geometry.groups` has no meaning here.
 class WindowOp : public Op {
  public:
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return layout_; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+
+  // The rows of an image of `height` rows that these rows of outputs read.
+  RowRange rows_read(const RowRange& rows, std::int64_t height) const;
+
+  // Computes these rows of outputs of one image in planes, of shape `shape`, on the calling thread. In the first
+  // channel, the first of `rows_read` is at `in` and the first output at `out`; channels are `distances` apart.
+  void run_rows(const Shape& shape, const RowRange& rows, const float* in, float* out,
+                const PlaneDistances& distances) const;
 
  protected:
   WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode, Activation activation, Layout layout,
@@ -40,14 +56,6 @@ class WindowOp : public Op {
   friend class AveragePool;
 };
 
-// Rows of an image, [begin, end).
-struct RowRange {
-  std::int64_t begin;
-  std::int64_t end;
-
-  std::int64_t count() const { return end - begin; }
-};
-
 class Depthwise final : public WindowOp {
  public:
   // weights: a row of [kh][kw] per channel; bias: empty or [channels]. Throws std::invalid_argument if they do not fit.
@@ -55,14 +63,6 @@ class Depthwise final : public WindowOp {
             Activation activation, Layout layout, const KernelTable& kernels);
 
   const ConvGeometry& geometry() const { return layer_.geometry; }
-
-  // The rows of an image of `height` rows that these rows of outputs read.
-  RowRange rows_read(const RowRange& rows, std::int64_t height) const;
-
-  // Computes these rows of outputs of one image in planes, of shape `shape`, on the calling thread. In the first
-  // channel, the first of `rows_read` is at `in` and the first output at `out`; channels are `distances` apart.
-  void run_rows(const Shape& shape, const RowRange& rows, const float* in, float* out,
-                const PlaneDistances& distances) const;
 };
 
 class MaxPool final : public WindowOp {

@@ -50,6 +50,8 @@ void WindowRun::run_nchw(const PlaneMethod& method, std::int64_t first, std::int
                          float* out) const {
   if (method.masks != nullptr) {
     run_masked(*method.masks, first, last, in, out);
+  } else if (method.strided.has_value() && layer_.kind == WindowKind::maximum) {
+    run_maxima(*method.strided, first, last, in, out);
   } else if (method.strided.has_value()) {
     run_strided(*method.strided, first, last, in, out);
   } else {
@@ -162,6 +164,28 @@ void WindowRun::run_strided(const StridedMasks& masks, std::int64_t first, std::
           .blocks = static_cast<std::uint32_t>(masks.blocks),
           .last_lanes = static_cast<std::uint32_t>(masks.last_lanes),
           .activation = own.activation,
+      });
+    }
+  }
+}
+
+void WindowRun::run_maxima(const StridedMasks& masks, std::int64_t first, std::int64_t last, const float* in,
+                           float* out) const {
+  for (std::int64_t number = first; number < last; ++number) {
+    for (const Stretch& rows : rows_) {
+      layer_.kernels.strided_maximum({
+          .in = in + number * distances_.in + (rows.begin * g_.stride_h - g_.pad_top) * in_.w,
+          .row_step = g_.stride_h * in_.w,
+          .window = masks.window.data() + rows.taps.begin * g_.kernel_w,
+          .masks = masks.masks.data(),
+          .tap_rows = static_cast<std::uint32_t>(rows.taps.size()),
+          .columns = static_cast<std::uint32_t>(g_.kernel_w),
+          .start = padding(),
+          .out = out + number * distances_.out + rows.begin * out_.w,
+          .out_row_step = out_.w,
+          .rows = static_cast<std::uint32_t>(rows.end - rows.begin),
+          .blocks = static_cast<std::uint32_t>(masks.blocks),
+          .last_lanes = static_cast<std::uint32_t>(masks.last_lanes),
       });
     }
   }

@@ -91,6 +91,7 @@ class WindowRun {
   bool non_temporal() const;
   void run_masked(const PlaneMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
   void run_strided(const StridedMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void run_maxima(const StridedMasks& masks, std::int64_t first, std::int64_t last, const float* in, float* out) const;
   void run_copied(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   void pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   template <typename Place>

@@ -75,32 +75,64 @@ struct StridedWindowArgs {
   Activation activation;
 };
 
+// Rows of maxima over neighbouring columns with stride two along x, whose tap rows are all rows of the plane.
+struct StridedMaximumArgs {
+  const float* in;               // as in StridedWindowArgs
+  std::ptrdiff_t row_step;       // likewise
+  const std::ptrdiff_t* window;  // [tap_rows][columns], likewise
+  const std::uint16_t* masks;    // [columns][blocks][2], likewise
+  std::uint32_t tap_rows;
+  std::uint32_t columns;
+  float start;  // the least float
+  float* out;
+  std::ptrdiff_t out_row_step;
+  std::uint32_t rows;
+  std::uint32_t blocks;
+  std::uint32_t last_lanes;  // stored of the last block of a row
+};
+
 // Winograd's convolution, see winograd.h.
 inline constexpr int kWinogradRows = 8;     // of weights, interleaved
 inline constexpr int kWinogradPoints = 36;  // 6 x 6
 inline constexpr float kWinogradInner = 0.75F;
 inline constexpr float kWinogradOuter = 1.5F;
 
-// Pixels of rows of an image, for adjacent tiles: of each row, as many as a tile reads. They become lanes.
+// A tile that reads an image.
+struct WinogradTile {
+  std::ptrdiff_t at;     // floats from the input's first to the tile's first pixel; may be outside of the image
+  std::int32_t begin;    // of the pixels that it reads in a row, those of the image
+  std::int32_t end;
+};
+
+// Rows of pixels of sixteen tiles: of each row, as many as a tile reads. They become lanes.
 struct WinogradTilesArgs {
-  const float* const* lines;  // pixel 0 of each row; null for a row of zeros
-  std::int64_t count;         // of rows
-  std::int64_t width;         // of rows; pixels before and behind them are zero
-  std::int64_t left;          // the first tile's first pixel; may be before the rows
-  std::int64_t step;          // pixels from a tile to the next
-  int first_lane;             // of the tiles
-  int end_lane;
+  const float* in;
+  const WinogradTile* tiles;  // [16]
+  const std::ptrdiff_t* rows;  // [count], floats from a tile's first pixel to that of a row
+  const std::uint16_t* inside;  // [count], tiles whose row is one of the image, as bits; others read zeros
+  std::int64_t count;
   const std::int64_t* places;  // [pixels], floats from a row's place to the 16 lanes of a pixel
   std::int64_t pixels;
-  const std::int64_t* line_places;  // [count], floats from `to`
+  const std::int64_t* row_places;  // [count], floats from `to`
   float* to;
+};
+
+// Phases in columns, those of a column one after the other. A phase has as many taps as another along an axis, or one
+// less; then what a tile's last points of this axis are multiplied by is zero. Those with all taps come first.
+struct WinogradPhases {
+  std::int64_t columns;
+  std::int64_t rows;          // of a column
+  std::int64_t full_columns;  // whose phases have all taps of a row
+  std::int64_t full_rows;     // of each column, the phases that have all taps of a column
+
+  std::int64_t count() const { return columns * rows; }
 };
 
 // kWinogradRows rows of weights times the points of 16 tiles.
 struct WinogradArgs {
-  const float* points;   // [36][phases][16], aligned to 64 bytes
-  const float* weights;  // [36][phases][kWinogradRows]
-  std::int64_t phases;
+  const float* points;   // [6][phases][6][16], aligned to 64 bytes
+  const float* weights;  // [6][phases][6][kWinogradRows]
+  WinogradPhases phases;
   int outputs;        // of a tile along an axis: 3 or 4
   bool in_turns;      // tiles are adjacent: a row of outputs is that of the first, that of the second, ...
   const float* bias;  // [kWinogradRows]
