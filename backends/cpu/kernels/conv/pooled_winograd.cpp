@@ -107,8 +107,7 @@ std::int64_t PooledWinograd::band_tiles(const Shape& convolved) const {
   const auto blocks_per_row = [&](std::int64_t rows) {
     return static_cast<double>(ceil_div(rows * columns, kLanes)) / static_cast<double>(rows);
   };
-  const std::int64_t tile_row_bytes =
-      tile() * convolved.c * convolved.w * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t tile_row_bytes = tile() * convolved.c * convolved.w * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t most = std::max(level2_cache_bytes() * 3 / 4 / tile_row_bytes, kLeast);
   std::int64_t best = 1;
   for (std::int64_t rows = 2; rows <= std::min(most, ceil_div(convolved.h, tile())); ++rows) {
@@ -153,10 +152,8 @@ void PooledWinograd::pool_image(const Shape& image, const float* in, float* out)
     const std::int64_t end = std::min(first + band, tile_rows);
     const RowRange computed{first * tile(), std::min(end * tile(), convolved.h)};
     for (std::int64_t at = first * tile_columns; at < end * tile_columns; at += kLanes) {
-      const Winograd::Block block{.tiles = std::min(kLanes, end * tile_columns - at),
-                                  .rows = tile_rows,
-                                  .columns = tile_columns,
-                                  .first = at};
+      const Winograd::Block block{
+          .tiles = std::min(kLanes, end * tile_columns - at), .rows = tile_rows, .columns = tile_columns, .first = at};
       conv_.run_block(image, block, in,
                       {.out = rows + held.count() * convolved.w,
                        .residual = nullptr,

@@ -239,8 +239,8 @@ void Winograd::list_outputs(const Shape& shape, const Block& block, const Target
     const std::int64_t top = place.y * tile_;
     const std::int64_t end = std::min(top + tile_, target.end_row);
     for (std::int64_t y = std::max(top, target.first_row); y < end; ++y) {
-      const std::int64_t line = (place.unit - first_unit) * target.unit +
-                                ((y - target.first_row) * shape.w + place.x * tile_) * pixel;
+      const std::int64_t line =
+          (place.unit - first_unit) * target.unit + ((y - target.first_row) * shape.w + place.x * tile_) * pixel;
       for (std::int64_t x = 0; x < width; x += step) {
         const std::int64_t source = (y - top) * tile_ * kLanes + tile * tile_ + x * pixel;
         scatters.push_back({line + x * pixel, static_cast<std::uint32_t>(source),

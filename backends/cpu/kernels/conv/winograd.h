@@ -60,10 +60,10 @@ class Winograd final : public Op {
 
   // Where the outputs of a block go.
   struct Target {
-    float* out;             // of the block's first image, or group of 16: `first_row` of its first channel
-    const float* residual;  // likewise, or null
-    std::int64_t plane;     // floats from a channel to the next
-    std::int64_t unit;      // from an image to the next
+    float* out;              // of the block's first image, or group of 16: `first_row` of its first channel
+    const float* residual;   // likewise, or null
+    std::int64_t plane;      // floats from a channel to the next
+    std::int64_t unit;       // from an image to the next
     std::int64_t first_row;  // of the outputs that are stored
     std::int64_t end_row;
     bool non_temporal;
@@ -81,8 +81,7 @@ class Winograd final : public Op {
  private:
   void gather_tiles(const Shape& shape, const Block& block, const float* in, float* patch) const;
   void gather_images(const Shape& shape, const Block& block, const float* in, float* patch) const;
-  void list_outputs(const Shape& shape, const Block& block, const Target& target,
-                    std::vector<Scatter>& scatters) const;
+  void list_outputs(const Shape& shape, const Block& block, const Target& target, std::vector<Scatter>& scatters) const;
 
   std::int64_t rows_;
   std::int64_t channels_ = 0;

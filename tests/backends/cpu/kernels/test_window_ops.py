@@ -171,6 +171,38 @@ def test_pooling_agrees_with_onnxruntime(
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 12), st.integers(1, 90)),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 6)),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+    pads=st.tuples(*[st.integers(0, 3)] * 4),
+    ceil_mode=st.booleans(),
+)
+def test_maxima_of_every_other_column_are_those_of_onnxruntime(
+    pool: _kernels.ThreadPool,
+    isa: str,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: int,
+    dilation: int,
+    pads: Shape,
+    ceil_mode: bool,
+) -> None:
+    """Bit by bit; all pixels are negative, so that a zero for what is outside of the image would win."""
+    assume(all(pads[i] < kernel[i % 2] for i in range(4)))
+    reach = ((kernel[0] - 1) * dilation, kernel[1] - 1)
+    assume(all(size[i] + pads[i] + pads[i + 2] > reach[i] for i in (0, 1)))
+    x = -1 - np.abs(random_array(np.random.default_rng(size), (2, 3, *size)))
+    own = {"stride": (stride, 2), "dilation": (dilation, 1), "pads": pads, "ceil_mode": ceil_mode}
+    op = _kernels.MaxPool(kernel=kernel, **own, layout="planes", isa=isa)
+    expected = run_onnxruntime("MaxPool", x, {"kernel_shape": kernel, "strides": (stride, 2), "pads": pads,
+                                              "dilations": (dilation, 1), "ceil_mode": int(ceil_mode)})  # fmt: skip
+    np.testing.assert_array_equal(run(pool, op, x), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(1, 3, 7, 7), (17, 5, 1, 1), (2, 4, 13, 50)])
 def test_global_averages_are_means_or_sums(pool: _kernels.ThreadPool, isa: str, layout: str, shape: Shape) -> None:

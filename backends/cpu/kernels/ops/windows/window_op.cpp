@@ -98,7 +98,7 @@ RowRange WindowOp::rows_read(const RowRange& rows, std::int64_t height) const {
 }
 
 void WindowOp::run_rows(const Shape& shape, const RowRange& rows, const float* in, float* out,
-                         const PlaneDistances& distances) const {
+                        const PlaneDistances& distances) const {
   const RowRange read = rows_read(rows, shape.h);
   const Shape in_shape{1, shape.c, read.count(), shape.w};
   const Shape out_shape{1, shape.c, rows.count(), output_shape(shape).w};

@@ -99,16 +99,16 @@ inline constexpr float kWinogradOuter = 1.5F;
 
 // A tile that reads an image.
 struct WinogradTile {
-  std::ptrdiff_t at;     // floats from the input's first to the tile's first pixel; may be outside of the image
-  std::int32_t begin;    // of the pixels that it reads in a row, those of the image
+  std::ptrdiff_t at;   // floats from the input's first to the tile's first pixel; may be outside of the image
+  std::int32_t begin;  // of the pixels that it reads in a row, those of the image
   std::int32_t end;
 };
 
 // Rows of pixels of sixteen tiles: of each row, as many as a tile reads. They become lanes.
 struct WinogradTilesArgs {
   const float* in;
-  const WinogradTile* tiles;  // [16]
-  const std::ptrdiff_t* rows;  // [count], floats from a tile's first pixel to that of a row
+  const WinogradTile* tiles;    // [16]
+  const std::ptrdiff_t* rows;   // [count], floats from a tile's first pixel to that of a row
   const std::uint16_t* inside;  // [count], tiles whose row is one of the image, as bits; others read zeros
   std::int64_t count;
   const std::int64_t* places;  // [pixels], floats from a row's place to the 16 lanes of a pixel
