@@ -106,6 +106,38 @@ def test_does_what_the_two_do_one_after_the_other(
     np.testing.assert_array_equal(run(with_threads, together, x), expected)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(
+    ("window", "window_stride", "window_pads", "ceil_mode"),
+    [
+        ((3, 3), (2, 2), (1, 1, 1, 1), False),
+        ((2, 2), (2, 2), (0, 0, 0, 0), True),
+        ((9, 2), (1, 2), (8, 1, 8, 0), False),  # a window needs rows of four bands
+        ((2, 3), (7, 1), (0, 0, 1, 0), True),  # whole bands between two windows
+    ],
+)
+def test_bands_of_planes(
+    isa: str,
+    window: tuple[int, int],
+    window_stride: tuple[int, int],
+    window_pads: tuple[int, int, int, int],
+    ceil_mode: bool,
+) -> None:
+    """Sixteen tiles are a row of them: each of the 14 rows is a band by itself. One image is left for both threads."""
+    rng = np.random.default_rng(0)
+    x = random_array(rng, (3, 2, 80, 96))
+    together, first, second = operators(
+        random_array(rng, (20, 2, 7, 7)),
+        random_array(rng, (20,)),
+        {"kernel": (7, 7), "stride": (2, 2), "pads": (3, 3, 3, 3), "activation": ACTIVATIONS[-1]},
+        {"kernel": window, "stride": window_stride, "pads": window_pads, "ceil_mode": ceil_mode},
+        layout="planes",
+        isa=isa,
+    )
+    pool = _kernels.ThreadPool(2)
+    np.testing.assert_array_equal(run(pool, together, x), run(pool, second, run(pool, first, x)))
+
+
 @pytest.mark.parametrize(
     ("window", "problem"),
     [
