@@ -70,7 +70,25 @@ template <int Width>
 #endif
 }
 
-#if defined(__AVX2__)
+struct FourColumns {
+  std::uint32_t of[4];
+};
+
+[[gnu::always_inline]] inline FourColumns four_columns(const std::uint16_t* at) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  // One load: loads take most of the time.
+  std::uint64_t four;
+  __builtin_memcpy(&four, at, sizeof four);
+  __asm__("" : "+r"(four));
+  const auto low = static_cast<std::uint32_t>(four);
+  const std::uint64_t high = four >> 32;
+  return {{low & 0xFFFFU, low >> 16, static_cast<std::uint32_t>(high & 0xFFFFU), static_cast<std::uint32_t>(high >> 16)}};
+#else
+  return {{at[0], at[1], at[2], at[3]}};
+#endif
+}
+
+#if defined(__AVX512F__)
 [[gnu::always_inline]] inline __m256 join(Lanes<4> low, Lanes<4> high) {
   return _mm256_set_m128(reinterpret_cast<__m128>(high), reinterpret_cast<__m128>(low));
 }
@@ -78,7 +96,6 @@ template <int Width>
 template <int Width>
 [[gnu::always_inline]] inline Vec joined_operands(const float* x, const std::uint16_t* columns) {
   const auto at = [&](int i) { return lanes_at<Width>(x, columns[i]); };
-#if defined(__AVX512F__)
   if constexpr (Width == 4) {
     const __m512 low = _mm512_castps256_ps512(join(at(0), at(1)));
     const __m512 three = _mm512_insertf32x4(low, reinterpret_cast<__m128>(at(2)), 2);
@@ -87,10 +104,6 @@ template <int Width>
     const __m512 low = _mm512_castps256_ps512(reinterpret_cast<__m256>(at(0)));
     return reinterpret_cast<Vec>(_mm512_insertf32x8(low, reinterpret_cast<__m256>(at(1)), 1));
   }
-#else
-  static_assert(Width == 4);
-  return reinterpret_cast<Vec>(join(at(0), at(1)));
-#endif
 }
 
 // Weight `First` and those after it, each as many times as its operand has lanes, of four that lie at `values`.
@@ -98,16 +111,10 @@ template <int Width, int First, typename Value>
 [[gnu::always_inline]] inline Vec joined_weights(const Value* values) {
   const auto four = reinterpret_cast<__m128>(four_values(values));
   const auto of_lane = [](int lane) { return First + lane / Width; };
-#if defined(__AVX512F__)
   const __m512i index = _mm512_setr_epi32(of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4), of_lane(5),
                                           of_lane(6), of_lane(7), of_lane(8), of_lane(9), of_lane(10), of_lane(11),
                                           of_lane(12), of_lane(13), of_lane(14), of_lane(15));
   return reinterpret_cast<Vec>(_mm512_permutexvar_ps(index, _mm512_castps128_ps512(four)));
-#else
-  const __m256i index =
-      _mm256_setr_epi32(of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4), of_lane(5), of_lane(6), of_lane(7));
-  return reinterpret_cast<Vec>(_mm256_permutevar8x32_ps(_mm256_castps128_ps256(four), index));
-#endif
 }
 #endif
 
@@ -148,7 +155,36 @@ void stream_of_width(const StreamArgs& args, const Value* values) {
   }
 }
 
-#if defined(__AVX2__)
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// Four rows of activations: a register is two operands, but to join them takes longer than to multiply each.
+template <typename Value>
+void stream_four(const StreamArgs& args, const Value* values) {
+  for (std::uint32_t row = args.row_begin; row < args.row_end; ++row) {
+    std::uint32_t i = args.starts[row];
+    const std::uint32_t end = args.starts[row + 1];
+    Lanes<4> sums[8]{};
+    for (; i + 8 <= end; i += 8) {
+      prefetch_stream(args, values, i);
+#pragma GCC unroll 2
+      for (std::uint32_t from = 0; from < 8; from += 4) {
+        const FourColumns columns = four_columns(args.columns + i + from);
+        const auto weights = reinterpret_cast<__m128>(four_values(values + i + from));
+        const __m128 each[4] = {_mm_permute_ps(weights, 0x00), _mm_permute_ps(weights, 0x55),
+                                _mm_permute_ps(weights, 0xAA), _mm_permute_ps(weights, 0xFF)};
+#pragma GCC unroll 4
+        for (std::uint32_t c = 0; c < 4; ++c) {
+          sums[from + c] += reinterpret_cast<Lanes<4>>(each[c]) * lanes_at<4>(args.x, columns.of[c]);
+        }
+      }
+    }
+    for (; i < end; ++i) sums[0] += static_cast<float>(values[i]) * lanes_at<4>(args.x, args.columns[i]);
+    finish_row<4>(args, row,
+                  ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7])));
+  }
+}
+#endif
+
+#if defined(__AVX512F__)
 template <int Width, typename Value>
 void stream_joined(const StreamArgs& args, const Value* values) {
   constexpr int kParts = kVecLanes / Width;
@@ -192,8 +228,9 @@ void stream_one(const StreamArgs& args, const Value* values) {
       prefetch_stream(args, values, i);
 #pragma GCC unroll 4
       for (std::uint32_t s = 0; s < kSums; ++s) {
-        const std::uint16_t* const columns = args.columns + i + 4 * s;
-        const Lanes<4> operands{args.x[columns[0]], args.x[columns[1]], args.x[columns[2]], args.x[columns[3]]};
+        const FourColumns columns = four_columns(args.columns + i + 4 * s);
+        const Lanes<4> operands{args.x[columns.of[0]], args.x[columns.of[1]], args.x[columns.of[2]],
+                                args.x[columns.of[3]]};
         sums[s] += four_values(values + i + 4 * s) * operands;
       }
     }
@@ -209,14 +246,15 @@ template <typename Value>
 void stream_values(const StreamArgs& args, const Value* values) {
   switch (args.width) {
     case 1: return stream_one(args, values);
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
     case 4: return stream_joined<4>(args, values);
+    case 8: return stream_joined<8>(args, values);
+#else
+#if defined(__AVX2__)
+    case 4: return stream_four(args, values);
 #else
     case 4: return stream_of_width<4, 4>(args, values);
 #endif
-#if defined(__AVX512F__)
-    case 8: return stream_joined<8>(args, values);
-#else
     case 8: return stream_of_width<8, kVecLanes >= 8 ? 4 : 2>(args, values);
 #endif
     default: return stream_of_width<16, kVecLanes >= 8 ? 4 : 1>(args, values);

@@ -115,6 +115,10 @@ struct WordParts {
   return parts;
 }
 
+// What expanded() is to be multiplied by. With AVX2, a byte stays at the top of its lane: that is 2^24 times its value.
+template <ValueType Type>
+inline constexpr float kExpandedUnit = Type == ValueType::int8 && kVecLanes == 8 ? 0x1p-24F : 1.0F;
+
 // Lane i has the next of the values at `at` if it is active, and else zero.
 template <ValueType Type>
 [[gnu::always_inline]] inline Vec expanded(ActiveLanes active, const std::byte* at) {
@@ -140,9 +144,8 @@ template <ValueType Type>
     } else if constexpr (Type == ValueType::bfloat16) {
       return reinterpret_cast<Vec>(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(from)), pattern));
     } else {
-      // A byte at the top of its lane brings its sign down.
       const __m256i spread = _mm256_shuffle_epi8(_mm256_broadcastq_epi64(_mm_loadl_epi64(from)), pattern);
-      return reinterpret_cast<Vec>(_mm256_cvtepi32_ps(_mm256_srai_epi32(spread, 24)));
+      return reinterpret_cast<Vec>(_mm256_cvtepi32_ps(spread));
     }
   }
 #endif

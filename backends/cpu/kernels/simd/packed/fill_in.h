@@ -98,7 +98,10 @@ void fill_in_fours(const FillInArgs& args) {
           const auto lanes = static_cast<std::uint32_t>(bits[i]) & kPart;
           bits[i] >>= kVecLanes;
           __builtin_prefetch(value[i] + kFilledAhead, 0, 2);
-          rows[i] = (Masked ? expanded<Type>(active_lanes(lanes), value[i]) : converted<Type>(value[i])) * factor[i];
+          rows[i] = Masked ? expanded<Type>(active_lanes(lanes), value[i]) : converted<Type>(value[i]);
+          // Times the smallest scales, the unit would not be a float.
+          if constexpr (Masked && kExpandedUnit<Type> != 1.0F) rows[i] *= splat(kExpandedUnit<Type>);
+          rows[i] *= factor[i];
           value[i] += static_cast<std::size_t>(Masked ? __builtin_popcount(lanes) : kVecLanes) * bytes_of(Type);
         }
         store_columns(rows, out);

@@ -15,15 +15,21 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Calls step(word, bits) for the words of a row.
-template <bool Masked, typename Step>
-[[gnu::always_inline]] inline void for_each_word(const PackedRowsArgs& args, std::int64_t row, Step step) {
+// Calls line() before the words whose masks are a line, and step(word, bits) for each word of a row.
+template <bool Masked, typename Line, typename Step>
+[[gnu::always_inline]] inline void for_each_word(const PackedRowsArgs& args, std::int64_t row, Line line, Step step) {
   const std::uint64_t* const masks = Masked ? args.masks + row * args.words : nullptr;
   for (std::int64_t first = 0; first < args.words; first += kLineWords) {
     const std::int64_t end = std::min(first + kLineWords, args.words);
+    line();
     if constexpr (Masked) prefetch_lines(masks + first + kMasksAhead, 1, args.into_level2);
     for (std::int64_t word = first; word < end; ++word) step(word, Masked ? masks[word] : ~std::uint64_t{0});
   }
+}
+
+template <bool Masked, typename Step>
+[[gnu::always_inline]] inline void for_each_word(const PackedRowsArgs& args, std::int64_t row, Step step) {
+  for_each_word<Masked>(args, row, []() __attribute__((always_inline)){}, step);
 }
 
 // Active weights one by one: where there are no instructions that spread them, and where x has what zeros of weights
@@ -58,9 +64,14 @@ inline void multiply_one_by_one(const PackedRowsArgs& args) {
 
 #if defined(__AVX2__)
 
+// Values of few words are asked for at once: where a word takes 25 cycles, a loop for its one or two lines takes three.
+// Wider registers take less time for a word, and wait for memory more.
+inline constexpr bool kAsksByLine = kVecLanes < 16;
+
 // `First` to before `First + Count` of the rows of x.
 template <ValueType Type, int Count, bool Masked, bool Grouped>
 void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int64_t row_end, int first) {
+  constexpr float kUnit = Masked ? kExpandedUnit<Type> : 1.0F;
   constexpr int kSums = Count == 1 ? 4 : Count == 2 ? 2 : 1;  // as many as hide the latency of an addition
   const std::ptrdiff_t x_floats = args.words * kWordColumns;
   const float* const x = args.x + first * x_floats;
@@ -70,8 +81,11 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
     const float* const last_scale = Grouped ? scale + args.groups - 1 : nullptr;
     std::int64_t scaled = args.group_columns;  // columns that are left of the group
     Vec sums[Count][kSums]{};
-    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
-      prefetch_values(args, value);
+    const auto ask = [&]() __attribute__((always_inline)) {
+      if constexpr (kAsksByLine) prefetch_lines(value + kValuesAhead, args.lines_per_block, args.into_level2);
+    };
+    for_each_word<Masked>(args, row, ask, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
+      if constexpr (!kAsksByLine) prefetch_values(args, value);
       const float* const operands = x + word * kWordColumns;
       const WordParts parts = parts_of(bits);
 #pragma GCC unroll 8
@@ -84,7 +98,7 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
             if (scale != last_scale) ++scale;
             scaled = args.group_columns;
           }
-          weights *= splat(*scale);
+          weights *= splat(kUnit * *scale);
           scaled -= kVecLanes;
         }
 #pragma GCC unroll 4
@@ -98,7 +112,7 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
     for (int i = 0; i < Count; ++i) {
       Vec sum = sums[i][0];
       for (int s = 1; s < kSums; ++s) sum += sums[i][s];
-      finish(args, row, first + i, lane_sum(sum));
+      finish(args, row, first + i, (Grouped ? 1.0F : kUnit) * lane_sum(sum));
     }
   }
 }
@@ -179,8 +193,9 @@ inline double list_below(ValueType, bool, int x_rows) { return x_rows > 12 ? 0.2
 
 inline std::int64_t most_rows(ValueType, bool, double) { return 2 * kMostRows; }
 #else
-// Bringing floats and bytes to their columns takes as long as lists of 0.3 and 0.24 in a cache; lists are more bytes.
-inline constexpr double kFloatsAsListsBelow = 0.26;
+// In a cache, bringing floats and bytes to their columns takes as long as lists of 0.6 and 0.4. Lists are more bytes: 1.4
+// times as many at 0.35, and of int8, which is chosen for its size, 1.8 times at 0.2 (docs/cpu-kernel-notes.md).
+inline constexpr double kFloatsAsListsBelow = 0.35;
 inline constexpr double kBytesAsListsBelow = 0.2;
 
 // Densities at which lists take as long as spread values do, by rows of x (docs/cpu-kernel-notes.md).

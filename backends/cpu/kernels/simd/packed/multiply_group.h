@@ -102,11 +102,12 @@ void multiply_group(const PackedRowsArgs& args, std::int64_t row_begin, std::int
                                       sums + row * kRowsOfGroup);
     }
   }
+  constexpr float kUnit = Masked ? kExpandedUnit<Type> : 1.0F;
   for (int i = 0; i < kRowsOfGroup; ++i) {
     float* const out = args.out + (first + i) * args.x_stride;
     for (std::int64_t row = row_begin; row < row_end; ++row) {
       const float scale = args.scales == nullptr ? 1.0F : args.scales[row];
-      out[row * args.row_stride] = args.bias[row] + scale * sums[(row - row_begin) * kRowsOfGroup + i];
+      out[row * args.row_stride] = args.bias[row] + scale * (kUnit * sums[(row - row_begin) * kRowsOfGroup + i]);
     }
   }
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "simd/packed/row_kernels.h"
 #include "simd/reorder.h"
@@ -15,14 +17,18 @@ inline constexpr std::ptrdiff_t kGroupStep = kRowsOfGroup * kWordColumns;
 // Rows of the next group of x, of as many as are left: the last ones of a group may not be there.
 inline int next_group_rows(int left) { return left > 4 ? 8 : left > 2 ? 4 : left; }
 
-// True if one is infinite or NaN.
+// True if one is infinite or NaN, or so large that sums of products with int8 weights, which some kernels multiply by
+// 2^24 in between, may not be finite.
 inline bool is_unbounded(const OperandArgs& args) {
+  constexpr std::uint32_t kMostOfBytes = std::bit_cast<std::uint32_t>(0x1p64F);
+  constexpr std::uint32_t kInfinite = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity());
+  const std::uint32_t most = args.type == ValueType::int8 ? kMostOfBytes : kInfinite;
   std::uint32_t strange = 0;
   const auto* const bits = reinterpret_cast<const std::uint32_t*>(args.from);
   for (std::int64_t i = 0; i < args.rows * args.columns; ++i) {
     std::uint32_t one;
     __builtin_memcpy(&one, bits + i, sizeof one);
-    strange |= static_cast<std::uint32_t>((one & 0x7F800000U) == 0x7F800000U);
+    strange |= static_cast<std::uint32_t>((one & 0x7FFFFFFFU) >= most);
   }
   return strange != 0;
 }

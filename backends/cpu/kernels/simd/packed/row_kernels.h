@@ -46,7 +46,7 @@ enum class OperandForm : std::uint8_t {
   windowed,     // [words times 4][rows of a group][16], for weights in windows
   windowed24,   // as fixed24, for weights in windows: [limbs][words][64] of each row
   windowed32,   // as fixed32, likewise
-  unbounded     // as they were, in no groups; some are infinite or NaN
+  unbounded     // as they were, in no groups; some are infinite or NaN, or beyond what kernels multiply int8 by
 };
 
 struct OperandArgs {
