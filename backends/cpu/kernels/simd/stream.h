@@ -82,7 +82,8 @@ struct FourColumns {
   __asm__("" : "+r"(four));
   const auto low = static_cast<std::uint32_t>(four);
   const std::uint64_t high = four >> 32;
-  return {{low & 0xFFFFU, low >> 16, static_cast<std::uint32_t>(high & 0xFFFFU), static_cast<std::uint32_t>(high >> 16)}};
+  return {
+      {low & 0xFFFFU, low >> 16, static_cast<std::uint32_t>(high & 0xFFFFU), static_cast<std::uint32_t>(high >> 16)}};
 #else
   return {{at[0], at[1], at[2], at[3]}};
 #endif
@@ -178,8 +179,7 @@ void stream_four(const StreamArgs& args, const Value* values) {
       }
     }
     for (; i < end; ++i) sums[0] += static_cast<float>(values[i]) * lanes_at<4>(args.x, args.columns[i]);
-    finish_row<4>(args, row,
-                  ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7])));
+    finish_row<4>(args, row, ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7])));
   }
 }
 #endif

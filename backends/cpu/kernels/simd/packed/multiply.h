@@ -29,7 +29,7 @@ template <bool Masked, typename Line, typename Step>
 
 template <bool Masked, typename Step>
 [[gnu::always_inline]] inline void for_each_word(const PackedRowsArgs& args, std::int64_t row, Step step) {
-  for_each_word<Masked>(args, row, []() __attribute__((always_inline)){}, step);
+  for_each_word<Masked>(args, row, []() __attribute__((always_inline)) {}, step);
 }
 
 // Active weights one by one: where there are no instructions that spread them, and where x has what zeros of weights
@@ -193,8 +193,9 @@ inline double list_below(ValueType, bool, int x_rows) { return x_rows > 12 ? 0.2
 
 inline std::int64_t most_rows(ValueType, bool, double) { return 2 * kMostRows; }
 #else
-// In a cache, bringing floats and bytes to their columns takes as long as lists of 0.6 and 0.4. Lists are more bytes: 1.4
-// times as many at 0.35, and of int8, which is chosen for its size, 1.8 times at 0.2 (docs/cpu-kernel-notes.md).
+// In a cache, bringing floats and bytes to their columns takes as long as lists of 0.6 and 0.4. Lists are more
+// bytes: 1.4 times as many at 0.35, and of int8, which is chosen for its size, 1.8 times at 0.2
+// (docs/cpu-kernel-notes.md).
 inline constexpr double kFloatsAsListsBelow = 0.35;
 inline constexpr double kBytesAsListsBelow = 0.2;
 
