@@ -177,7 +177,15 @@ template <ValueType Type>
   const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
   _mm_store_ps(to, _mm_add_ps(_mm_load_ps(to), sums));
 #else
-  for (int i = 0; i < 4; ++i) to[i] += lane_sum(four[i]);
+  __m256 parts[4];
+  for (int i = 0; i < 4; ++i) parts[i] = reinterpret_cast<__m256>(four[i]);
+  const __m256 low = _mm256_add_ps(_mm256_unpacklo_ps(parts[0], parts[1]), _mm256_unpackhi_ps(parts[0], parts[1]));
+  const __m256 high = _mm256_add_ps(_mm256_unpacklo_ps(parts[2], parts[3]), _mm256_unpackhi_ps(parts[2], parts[3]));
+  const __m256d first = _mm256_unpacklo_pd(_mm256_castps_pd(low), _mm256_castps_pd(high));
+  const __m256d second = _mm256_unpackhi_pd(_mm256_castps_pd(low), _mm256_castps_pd(high));
+  const __m256 all = _mm256_add_ps(_mm256_castpd_ps(first), _mm256_castpd_ps(second));
+  const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+  _mm_store_ps(to, _mm_add_ps(_mm_load_ps(to), sums));
 #endif
 }
 

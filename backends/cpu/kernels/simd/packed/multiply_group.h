@@ -15,8 +15,8 @@ namespace sift::cpu::SIFT_ISA {
 inline constexpr std::int64_t kRowsAtOnce = 32;
 // Rows of weights whose products share what is loaded of x: as many as there are registers for their sums.
 inline constexpr int kRowsTogether = kRegisters == 32 ? 2 : 1;
-// Words of a group that stay in the first-level cache.
-inline constexpr std::int64_t kMostSliceWords = 16;
+// Words of a group that stay in the first-level cache: 16 KiB of 32, and 32 of 48 where registers are wide.
+inline constexpr std::int64_t kMostSliceWords = kVecLanes == 8 ? 8 : 16;
 
 // sums[row][i] += the products of words [begin, end); `values` go on behind them.
 template <ValueType Type, bool Masked, int Rows>
