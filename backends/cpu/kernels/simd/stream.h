@@ -164,21 +164,24 @@ void stream_four(const StreamArgs& args, const Value* values) {
     std::uint32_t i = args.starts[row];
     const std::uint32_t end = args.starts[row + 1];
     Lanes<4> sums[8]{};
+    const auto add_four = [&](std::uint32_t at, Lanes<4>* to) __attribute__((always_inline)) {
+      const FourColumns columns = four_columns(args.columns + at);
+      const auto weights = reinterpret_cast<__m128>(four_values(values + at));
+      const __m128 each[4] = {_mm_permute_ps(weights, 0x00), _mm_permute_ps(weights, 0x55),
+                              _mm_permute_ps(weights, 0xAA), _mm_permute_ps(weights, 0xFF)};
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) to[c] += reinterpret_cast<Lanes<4>>(each[c]) * lanes_at<4>(args.x, columns.of[c]);
+    };
     for (; i + 8 <= end; i += 8) {
       prefetch_stream(args, values, i);
-#pragma GCC unroll 2
-      for (std::uint32_t from = 0; from < 8; from += 4) {
-        const FourColumns columns = four_columns(args.columns + i + from);
-        const auto weights = reinterpret_cast<__m128>(four_values(values + i + from));
-        const __m128 each[4] = {_mm_permute_ps(weights, 0x00), _mm_permute_ps(weights, 0x55),
-                                _mm_permute_ps(weights, 0xAA), _mm_permute_ps(weights, 0xFF)};
-#pragma GCC unroll 4
-        for (std::uint32_t c = 0; c < 4; ++c) {
-          sums[from + c] += reinterpret_cast<Lanes<4>>(each[c]) * lanes_at<4>(args.x, columns.of[c]);
-        }
-      }
+      add_four(i, sums);
+      add_four(i + 4, sums + 4);
     }
-    for (; i < end; ++i) sums[0] += static_cast<float>(values[i]) * lanes_at<4>(args.x, args.columns[i]);
+    if (i + 4 <= end) {
+      add_four(i, sums);
+      i += 4;
+    }
+    for (; i < end; ++i) sums[4] += static_cast<float>(values[i]) * lanes_at<4>(args.x, args.columns[i]);
     finish_row<4>(args, row, ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7])));
   }
 }
@@ -220,6 +223,11 @@ void stream_joined(const StreamArgs& args, const Value* values) {
 template <typename Value>
 void stream_one(const StreamArgs& args, const Value* values) {
   constexpr int kSums = 4;
+  const auto four_products = [&](std::uint32_t at) __attribute__((always_inline)) {
+    const FourColumns columns = four_columns(args.columns + at);
+    const Lanes<4> operands{args.x[columns.of[0]], args.x[columns.of[1]], args.x[columns.of[2]], args.x[columns.of[3]]};
+    return four_values(values + at) * operands;
+  };
   for (std::uint32_t row = args.row_begin; row < args.row_end; ++row) {
     std::uint32_t i = args.starts[row];
     const std::uint32_t end = args.starts[row + 1];
@@ -227,13 +235,10 @@ void stream_one(const StreamArgs& args, const Value* values) {
     for (; i + 4 * kSums <= end; i += 4 * kSums) {
       prefetch_stream(args, values, i);
 #pragma GCC unroll 4
-      for (std::uint32_t s = 0; s < kSums; ++s) {
-        const FourColumns columns = four_columns(args.columns + i + 4 * s);
-        const Lanes<4> operands{args.x[columns.of[0]], args.x[columns.of[1]], args.x[columns.of[2]],
-                                args.x[columns.of[3]]};
-        sums[s] += four_values(values + i + 4 * s) * operands;
-      }
+      for (std::uint32_t s = 0; s < kSums; ++s) sums[s] += four_products(i + 4 * s);
     }
+    // One by one, each of up to 15 would wait for the last.
+    for (; i + 4 <= end; i += 4) sums[0] += four_products(i);
     const Lanes<4> four = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     float sum = (four[0] + four[1]) + (four[2] + four[3]);
     for (; i < end; ++i) sum += static_cast<float>(values[i]) * args.x[args.columns[i]];
