@@ -193,7 +193,7 @@ inline double list_below(ValueType, bool, int x_rows) { return x_rows > 12 ? 0.2
 
 inline std::int64_t most_rows(ValueType, bool, double) { return 2 * kMostRows; }
 #else
-// In a cache, bringing floats and bytes to their columns takes as long as lists of 0.6 and 0.4. Lists are more
+// In a cache, bringing floats and bytes to their columns takes as long as lists of about 0.5 and 0.4. Lists are more
 // bytes: 1.4 times as many at 0.35, and of int8, which is chosen for its size, 1.8 times at 0.2
 // (docs/cpu-kernel-notes.md).
 inline constexpr double kFloatsAsListsBelow = 0.35;
