@@ -274,7 +274,8 @@ def test_integer_products_follow_the_magnitude_of_activations(
     y = product(pool, op, x)
     expected = x.astype(np.float64) @ (weights.T.astype(np.float64) * np.float32(0.01))
     magnitude = np.abs(x).max(axis=1, keepdims=True) * np.linalg.norm(weights * 0.01, axis=1)
-    assert (np.abs(y - expected) <= 6e-7 * magnitude + 1e-38).all()
+    # Sums with scales of groups are floats in all kernels, and round more.
+    assert (np.abs(y - expected) <= (6e-7 if group else 3e-7) * magnitude + 1e-38).all()
 
 
 @pytest.mark.parametrize("extension", ["none", "vnni", "vbmi2", "amx"])
