@@ -9,6 +9,11 @@ namespace sift::cpu {
 // which it loads; amd: AMD's others.
 enum class Microarchitecture : std::uint8_t { amd, zen4, zen5, intel };
 
+// AMD's with AVX-512.
+constexpr bool is_zen4_or_newer(Microarchitecture processor) {
+  return processor == Microarchitecture::zen4 || processor == Microarchitecture::zen5;
+}
+
 // This machine's; processors of other makers count as amd.
 Microarchitecture detected_microarchitecture();
 

@@ -43,10 +43,10 @@ std::ptrdiff_t source_of(const ConvJob& job, const ConvTile& place) {
 
 // Whether code prefetches the input of the next slice or tile. Elsewhere it waits for its operands where lines come at
 // the same time: both need the core's few buffers for lines under way, and copying into the panel asks for sixteen at
-// once. Zen 4 has more of them, and images in the lanes come from further away.
+// once. Zen's have more of them, and images in the lanes come from further away.
 bool code_prefetches_input(const ConvJob& job) {
   const bool has_taps = job.geometry.kernel_h * job.geometry.kernel_w > 1;
-  return has_taps && job.tensors.layout == Layout::nchw_n16 && detected_microarchitecture() == Microarchitecture::zen4;
+  return has_taps && job.tensors.layout == Layout::nchw_n16 && is_zen4_or_newer(detected_microarchitecture());
 }
 
 // Copies what the tile reads of this many channels, the first of which is at `source`.

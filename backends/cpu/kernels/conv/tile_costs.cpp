@@ -59,21 +59,23 @@ double packing_cycles(const TilingProblem& problem, const TileShape& tile, const
          (problem.layout == Layout::nchw ? 2.5 : 2.0);
 }
 
-// Of one group of rows in a slice of this many channels, where a multiply-add takes one cycle. `live` is the share of
-// columns of which one of its rows has a non-zero.
+// Of one group of rows in a slice of this many channels, where a multiply-add that loads its weight takes one cycle.
+// `live` is the share of columns of which one of its rows has a non-zero.
 double group_cycles(const TilingProblem& problem, const PanelSize& panel, double blocks, double channels, double rows,
                     double live) {
   const bool is_large = channels * static_cast<double>(panel.channel_floats * bytes_of(problem.dtype)) >
                         static_cast<double>(level2_cache_bytes() / 4);
-  const double operand = is_large ? 1.0 : 0.8;  // from the second-level cache
-  constexpr double kRow = 3.0;                  // its sums, from one slice to the next
+  const bool in_fours = problem.loads_in_fours();
+  const double multiply = in_fours ? 0.75 : 1.0;
+  const double operand = multiply * (is_large ? 1.0 : 0.8);  // from the second-level cache
+  constexpr double kRow = 3.0;                               // its sums, from one slice to the next
   constexpr double kCall = 30.0;
-  // Once for all blocks, from the second-level cache or from memory.
-  const double instruction = problem.code_is_far() ? 3.0 : 0.9;
+  // Once for all blocks, from the second-level cache or from memory. In fours there is more of it.
+  const double instruction = (problem.code_is_far() ? 3.0 : 0.9) * (in_fours ? 2.0 : 1.0);
   const double columns = channels * static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
   const double nnz = problem.density * columns * rows;
   const double operands = columns * live;
-  return blocks * (nnz + operand * operands + kRow * rows + kCall) + instruction * (nnz + operands);
+  return blocks * (multiply * nnz + operand * operands + kRow * rows + kCall) + instruction * (nnz + operands);
 }
 
 constexpr double kTask = 300.0;  // cycles of a task besides its work

@@ -20,7 +20,7 @@ constexpr std::int64_t kOffsetLimit = (1 << 16) - 1;  // offsets into a panel, a
 constexpr std::int64_t kMostBlocks = 14;
 // Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
 constexpr std::int64_t kMostGeneratedBlocks = 18;
-constexpr std::int64_t kMostGeneratedBlocksOnZen4 = 28;
+constexpr std::int64_t kMostSharingBlocks = 28;  // on Zen
 constexpr std::int64_t kMostBlocksFromMemory = 56;
 // Tiles of up to kSharedBlocks blocks share lists. The slices of these lists fill the panel at kFullBlocks blocks:
 // three blocks hardly miss the cache, and one block ends its lists more often.
@@ -96,13 +96,12 @@ std::int64_t even_slice(std::int64_t channels, std::int64_t most, std::int64_t u
   return std::min(ceil_div(units, slices) * unit, channels);
 }
 
-// Large tiles share the borders that several taps read.
+// Large tiles share the borders that several taps read, and pass through more code at once.
 std::int64_t most_generated_blocks(const TilingProblem& problem) {
   const ConvGeometry& g = problem.geometry;
   if (problem.code_is_far()) return kMostBlocksFromMemory;
   const bool shares_borders = g.kernel_h * g.kernel_w > 1 && g.stride_h * g.stride_w == 1;
-  return shares_borders && problem.microarchitecture == Microarchitecture::zen4 ? kMostGeneratedBlocksOnZen4
-                                                                                : kMostGeneratedBlocks;
+  return shares_borders && is_zen4_or_newer(problem.microarchitecture) ? kMostSharingBlocks : kMostGeneratedBlocks;
 }
 
 // The tiling with the least estimated time. If `order` is given, only those whose sums are made in its order: an
@@ -140,8 +139,8 @@ Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Ti
       if (least_cycles(problem, tile, cycles) >= least) continue;
       if (const Division division = divide(problem, tile, rows.form, cycles); division.cycles < least) {
         least = division.cycles;
-        best = {tile, slice_channels, rows.function,      rows.form, rows.rows_per_call,
-                unit, scales_lists,   division.row_chunks};
+        best = {tile, slice_channels,           rows.function, rows.form,          rows.rows_per_call,
+                unit, problem.loads_in_fours(), scales_lists,  division.row_chunks};
       }
     }
   };
@@ -189,9 +188,9 @@ Tiling search(const TilingProblem& problem, const KernelTable& kernels, const Ti
 }  // namespace
 
 bool TilingProblem::code_is_far() const {
-  constexpr double kBytes = 13.0;  // of a non-zero: weight, multiply-add, share of an operand
+  const double bytes = loads_in_fours() ? 17.0 : 13.0;  // of a non-zero: weight, multiply-add, share of an operand
   const std::int64_t weights = rows * geometry.groups * channels * geometry.kernel_h * geometry.kernel_w;
-  return kBytes * density * static_cast<double>(weights) > static_cast<double>(kSharedCacheBytes);
+  return bytes * density * static_cast<double>(weights) > static_cast<double>(kSharedCacheBytes);
 }
 
 bool TilingProblem::suits_code() const {
@@ -205,6 +204,10 @@ bool TilingProblem::suits_code() const {
   const std::int64_t blocks = units * (layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
   return shared >= kLeastShared && per_row >= kLeastRow &&
          blocks >= (code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
+}
+
+bool TilingProblem::loads_in_fours() const {
+  return microarchitecture == Microarchitecture::zen5 && geometry.kernel_h * geometry.kernel_w > 1;
 }
 
 bool TilingProblem::has_few_blocks() const {

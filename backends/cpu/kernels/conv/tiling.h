@@ -34,6 +34,9 @@ struct TilingProblem {
   bool suits_code() const;
   // Whether generated code would be larger than the part of the last-level cache that a process can count on.
   bool code_is_far() const;
+  // Whether generated code loads weights four at a time (CodeWeight). It is longer, and has to serve many blocks:
+  // layers of one tap may be products of a few rows.
+  bool loads_in_fours() const;
   // Whether there are so few blocks that tiles of any size can share lists.
   bool has_few_blocks() const;
   // Whether generated code can read its operands from the input, so that nothing is copied.

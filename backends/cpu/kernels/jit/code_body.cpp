@@ -48,7 +48,7 @@ std::size_t most_body_bytes(std::size_t nnz, std::size_t columns, CodeWeight wei
   constexpr std::size_t kEnd = 5;  // instructions
   const std::size_t multiplying = HostEmitter::kShortBytes * (nnz + nnz / kReach + 2 * columns) +
                                   HostEmitter::kLongBytes * columns +
-                                  (weight == CodeWeight::quad_in_fours ? nnz / kTurn * kTurnBytes : 0);
+                                  (is_in_fours(weight) ? nnz / kTurn * kTurnBytes : 0);
   const std::size_t lines = (multiplying + nnz * sizeof(float)) / kLineBytes + 2;
   return multiplying + HostEmitter::kShortBytes * (lines / std::size_t{kBlocksAhead} + 2 + kEnd);
 }
@@ -67,7 +67,8 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool ha
     return static_cast<std::uint32_t>((bytes + kPiece - 1) / kPiece);
   };
   unit.body = at;
-  const bool in_fours = kind == CodeWeight::quad_in_fours;
+  const bool in_fours = is_in_fours(kind);
+  const bool is_float = kind == CodeWeight::single || kind == CodeWeight::single_in_fours;
   unit.code_ahead = lines_ahead(HostEmitter::kShortBytes * (nnz + columns) + (in_fours ? nnz / kTurn * kTurnBytes : 0));
   unit.weights_ahead = lines_ahead(sizeof(float) * nnz);
 
@@ -103,14 +104,15 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool ha
     }
     const Address factor{Pointer::weights, static_cast<std::int32_t>(weight - weights)};
     const auto sum = static_cast<VectorRegister>(entry.row);
-    if (kind == CodeWeight::single) {
-      code.multiply_add(sum, operand, factor);
-    } else if (in_fours && is_in_four(i, nnz)) {
+    const auto multiply = [&](auto weight) {
+      is_float ? code.multiply_add(sum, operand, weight) : code.dot_product(sum, operand, weight);
+    };
+    if (in_fours && is_in_four(i, nnz)) {
       if (begins_four(i, nnz)) code.load_four(kFourWeights, factor);
       code.repeat(kRepeated, kFourWeights, static_cast<int>(i % kTurn - (kTurn - kFour)));
-      code.dot_product(sum, operand, kRepeated);
+      multiply(kRepeated);
     } else {
-      code.dot_product(sum, operand, factor);
+      multiply(factor);
     }
     // Evenly spread: requested all at once, they would fill the queues, and operands would wait.
     for (; prefetched * nnz < (i + 1) * (unit.code_ahead + unit.weights_ahead); ++prefetched) {

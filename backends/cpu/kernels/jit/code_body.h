@@ -16,9 +16,13 @@ inline constexpr std::int64_t kCodeRows = 28;  // of 32 registers; the other fou
 // sums of 32-bit integers (see simd/int8/kernel_table.h). A quad takes the place of a channel then; the caller sees to
 // it that the machine has the instruction.
 //
-// A quad is loaded by the instruction that multiplies it. Of quads in fours, one load brings the last four of every
-// twelve, and shuffles take them from a register: where loads take longer than multiplying, and shuffles do not.
-enum class CodeWeight : std::uint8_t { single, quad, quad_in_fours };
+// A weight is loaded by the instruction that multiplies it. In fours, one load brings the last four of every eight, and
+// shuffles take them from a register: where loads take longer than multiplying, and shuffles do not.
+enum class CodeWeight : std::uint8_t { single, single_in_fours, quad, quad_in_fours };
+
+constexpr bool is_in_fours(CodeWeight weight) {
+  return weight == CodeWeight::single_in_fours || weight == CodeWeight::quad_in_fours;
+}
 
 // A non-zero of a group of rows: its column, which is a tap and a channel, and its row in the group.
 struct CodeEntry {

@@ -149,7 +149,8 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
   if (form == WeightForm::code) {
     PackedSlice& all = slices.emplace_back();
     all.channels = channels;
-    pack_code(rest, channels, taps, tiling.unit_channels, band_rows, all, CodeWeight::single, pool);
+    const CodeWeight weight = tiling.loads_in_fours ? CodeWeight::single_in_fours : CodeWeight::single;
+    pack_code(rest, channels, taps, tiling.unit_channels, band_rows, all, weight, pool);
     return slices;
   }
   if (form == WeightForm::dense) {

@@ -133,13 +133,16 @@ struct Tiling {
   WeightForm form;                 // that `rows` takes; not always the one of the problem
   int rows_per_call = 1;           // of sell
   std::int64_t unit_channels = 1;  // of code, see CodeUnit; a slice has whole units
+  bool loads_in_fours = false;     // of code: weights, see CodeWeight
   bool scales_lists = false;       // of sell: lists are those of one block, and the kernel multiplies their offsets
   std::int64_t row_chunks = 1;     // into which rows are divided among threads
 
   // Whether weights packed for the one suit the other. Code and dense weights suit all, and lists of one block do.
   bool packs_like(const Tiling& other) const {
     if (form == WeightForm::dense) return other.form == form;
-    if (form == WeightForm::code) return other.form == form && unit_channels == other.unit_channels;
+    if (form == WeightForm::code) {
+      return other.form == form && unit_channels == other.unit_channels && loads_in_fours == other.loads_in_fours;
+    }
     const bool tiles_alike = scales_lists ? other.scales_lists && tile.reads_like(other.tile) : tile == other.tile;
     return tiles_alike && slice_channels == other.slice_channels && form == other.form &&
            rows_per_call == other.rows_per_call;
