@@ -91,12 +91,13 @@ std::optional<WindowedRows> WindowedRows::pack(const SparseWeights& weights, Val
   }
   packed.starts_.push_back(stops);
   packed.stops_.resize(stops * own);
-  packed.moves_.reserve(stops);
+  packed.moves_.reserve(stops + 1);
   switch (bytes_of(type)) {
     case 4: packed.fill<std::uint32_t>(weights, values.data()); break;
     case 2: packed.fill<std::uint16_t>(weights, values.data()); break;
     default: packed.fill<std::uint8_t>(weights, values.data());
   }
+  packed.moves_.push_back(0);  // kernels read one stop ahead
   return packed;
 }
 

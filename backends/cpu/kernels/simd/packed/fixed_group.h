@@ -77,7 +77,14 @@ template <bool Masked, int Limbs, int Group, int Rows>
   for (auto& own : sums) {
     for (auto& sum : own) sum = _mm512_setzero_si512();
   }
-  alignas(64) std::byte weights[Rows][kWordColumns];
+  // Of one word and of the next: what is stored takes a while until it can be read again.
+  alignas(64) std::byte weights[2][Rows][kWordColumns];
+  const auto spread = [&](std::int64_t word, int r) __attribute__((always_inline)) {
+    const std::uint64_t bits = Masked ? masks[r * args.words + word] : ~std::uint64_t{0};
+    _mm512_store_si512(weights[word & 1][r], spread_bytes<Masked>(bits, values[r]));
+  };
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) spread(0, r);
   for (std::int64_t begin = 0; begin < args.words; begin += kLineWords) {
     const std::int64_t end = std::min(begin + kLineWords, args.words);
 #pragma GCC unroll 8
@@ -87,14 +94,10 @@ template <bool Masked, int Limbs, int Group, int Rows>
     }
 #pragma GCC unroll 1
     for (std::int64_t word = begin; word < end; ++word) {
-#pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) {
-        const std::uint64_t bits = Masked ? masks[r * args.words + word] : ~std::uint64_t{0};
-        _mm512_store_si512(weights[r], spread_bytes<Masked>(bits, values[r]));
-      }
       // Read again as memory: taken out of a register, each part would be a shuffle, which the multiplications leave no
       // port for.
       __asm__("" : "+m"(weights));
+      const auto& own_weights = weights[word & 1];
       const std::byte* const operands = x + word * Group * kFixedBytes<Limbs>;
 #pragma GCC unroll 8
       for (int part = 0; part < Group; ++part) {
@@ -103,11 +106,15 @@ template <bool Masked, int Limbs, int Group, int Rows>
         for (int limb = 0; limb < Limbs; ++limb) own[limb] = _mm512_load_si512(operands + (part * Limbs + limb) * 64);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
-          const __m512i repeated = repeated_weights<Group>(weights[r] + part * (kWordColumns / Group));
+          const __m512i repeated = repeated_weights<Group>(own_weights[r] + part * (kWordColumns / Group));
 #pragma GCC unroll 4
           for (int limb = 0; limb < Limbs; ++limb) {
             add_products(sums[r][limb], own[limb], repeated);
           }
+        }
+        if (word + 1 < args.words) {
+#pragma GCC unroll 8
+          for (int r = part * Rows / Group; r < (part + 1) * Rows / Group; ++r) spread(word + 1, r);
         }
       }
     }

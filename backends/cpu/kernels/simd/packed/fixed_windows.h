@@ -98,11 +98,11 @@ template <int Limbs, int Rows>
   for (auto& own : sums) {
     for (auto& sum : own) sum = _mm512_setzero_si512();
   }
-  std::int64_t base = 0;
+  WindowBases bases(args.windows, begin);
 #pragma GCC unroll 1
   for (std::size_t i = begin; i < end; ++i, stop += stop_bytes(kType)) {
     prefetch_stop<kType>(stop, i);
-    base += args.windows.moves[i] * kMoveColumns;
+    const std::int64_t base = bases.next();
     const __m512i places = _mm512_loadu_si512(stop);
     const __m512i weights = _mm512_loadu_si512(stop + stop_weights(kType));
 #pragma GCC unroll 8

@@ -94,6 +94,26 @@ template <ValueType Type>
   for (std::int64_t lane = 0; lane < rows; ++lane) out[lane * args.row_stride] = apart[lane];
 }
 
+// The columns at which the windows of stops begin, each known a stop before it is used: loads whose address waits for
+// another load hold back those behind them (docs/cpu-kernel-notes.md).
+class WindowBases {
+ public:
+  [[gnu::always_inline]] WindowBases(const ColumnWindows& windows, std::size_t first)
+      : moves_(windows.moves + first + 1), next_(windows.moves[first] * kMoveColumns) {}
+
+  // Of one stop after the other.
+  [[gnu::always_inline]] std::int64_t next() {
+    const std::int64_t base = next_;
+    next_ += *moves_++ * kMoveColumns;
+    __asm__("" : "+r"(next_));  // here, not where it is needed
+    return base;
+  }
+
+ private:
+  const std::uint8_t* moves_;
+  std::int64_t next_;
+};
+
 // `First` to before `First + Rows` of the rows of x; the last ones of them may not be there.
 template <ValueType Type, int Rows>
 [[gnu::always_inline]] inline void multiply_block(const PackedRowsArgs& args, std::int64_t block, int first) {
@@ -103,16 +123,17 @@ template <ValueType Type, int Rows>
   constexpr int kSteps = steps_of(Type);
   constexpr int kSums = 2;
   const std::byte* stop = args.windows.stops + static_cast<std::int64_t>(begin) * kBytes;
-  const float* x = args.x + first * args.words * kWordColumns;
+  const float* const first_x = args.x + first * args.words * kWordColumns;
   // Each row of x has the same sums in the same order, whatever rows are beside it.
   __m512 sums[Rows][kSums];
   for (auto& own : sums) {
     for (auto& sum : own) sum = _mm512_setzero_ps();
   }
+  WindowBases bases(args.windows, begin);
 #pragma GCC unroll 1
   for (std::size_t i = begin; i < end; ++i, stop += kBytes) {
     prefetch_stop<Type>(stop, i);
-    x += args.windows.moves[i] * std::ptrdiff_t{kMoveColumns * Rows};
+    const float* const x = first_x + bases.next() * Rows;
     WindowStep steps[kSteps];
     load_steps<Type>(stop, steps);
 #pragma GCC unroll 8

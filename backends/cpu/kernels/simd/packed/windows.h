@@ -41,7 +41,7 @@ inline constexpr std::uint8_t kNoWeight = 0x40;
 
 struct ColumnWindows {
   const std::byte* stops;     // stop_bytes() each
-  const std::uint8_t* moves;  // of each stop: what the window moves by before it, in kMoveColumns
+  const std::uint8_t* moves;  // of each stop: what the window moves by before it, in kMoveColumns; and one more
   const std::size_t* starts;  // [blocks + 1], stops at which a block begins; null: the weights have another form
   ValueType type;             // of values
 };
