@@ -116,8 +116,9 @@ std::int64_t PooledWinograd::band_tiles(const Shape& convolved) const {
   return best;
 }
 
-// Threads take images. Where there are fewer than threads, all of them run the two operators image by image: what lies
-// between these stays in the last-level cache, and nothing is computed twice.
+// Threads take images. Of images that are fewer than threads, each takes as many of the pooled rows, where the rows of
+// tiles that two of them compute are few. Else all run the two operators image by image: what lies between these stays
+// in the last-level cache.
 void PooledWinograd::run_nchw(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
   static thread_local AlignedBuffer between;
   const Shape image{1, shape.c, shape.h, shape.w};
@@ -125,8 +126,21 @@ void PooledWinograd::run_nchw(ThreadPool& pool, const Shape& shape, const float*
   const std::int64_t in_floats = element_count(image, Layout::nchw);
   const std::int64_t out_floats = element_count(output_shape(image), Layout::nchw);
   const std::int64_t whole = shape.n / pool.threads() * pool.threads();
-  pool.parallel_for(whole, [&](std::int64_t n) { pool_image(image, in + n * in_floats, out + n * out_floats); });
+  const std::int64_t height = output_shape(image).h;
+  pool.parallel_for(whole, [&](std::int64_t n) {
+    pool_rows(image, {0, height}, in + n * in_floats, out + n * out_floats);
+  });
   if (whole == shape.n) return;
+  constexpr std::int64_t kLeastTileRows = 12;  // of a thread; two of them share one
+  const std::int64_t parts = pool.threads();
+  if (ceil_div(convolved.h, tile()) >= kLeastTileRows * parts) {
+    pool.parallel_for((shape.n - whole) * parts, [&](std::int64_t task) {
+      const std::int64_t n = whole + task / parts;
+      const std::int64_t part = task % parts;
+      pool_rows(image, {height * part / parts, height * (part + 1) / parts}, in + n * in_floats, out + n * out_floats);
+    });
+    return;
+  }
   float* const sums = between.floats(static_cast<std::size_t>(element_count(convolved, Layout::nchw)));
   for (std::int64_t n = whole; n < shape.n; ++n) {
     conv_.run(pool, image, in + n * in_floats, {}, sums);
@@ -134,21 +148,22 @@ void PooledWinograd::run_nchw(ThreadPool& pool, const Shape& shape, const float*
   }
 }
 
-// An image of this shape, band by band.
-void PooledWinograd::pool_image(const Shape& image, const float* in, float* out) const {
+// Some pooled rows of an image of this shape, band by band.
+void PooledWinograd::pool_rows(const Shape& image, RowRange wanted, const float* in, float* out) const {
   static thread_local AlignedBuffer buffer;
   const Shape convolved = conv_.output_shape(image);
   const Shape pooled = pool_.output_shape(convolved);
   const std::int64_t tile_rows = ceil_div(convolved.h, tile());
   const std::int64_t tile_columns = ceil_div(convolved.w, tile());
   const std::int64_t band = band_tiles(convolved);
+  std::int64_t done = wanted.begin;  // pooled rows
+  std::int64_t first = std::min(pool_.rows_read({done, done + 1}, convolved.h).begin / tile(), tile_rows - 1);
   // Rows of the convolution from the first that is still needed on; no window needs more of those before a band.
-  RowRange held{0, 0};
+  RowRange held{first * tile(), first * tile()};
   const std::int64_t most_held = std::min(band * tile() + window_.kernel_h, convolved.h);
   const std::int64_t plane = most_held * convolved.w;
   float* const rows = buffer.floats(static_cast<std::size_t>(plane * convolved.c));
-  std::int64_t done = 0;  // pooled rows
-  for (std::int64_t first = 0; done < pooled.h && first < tile_rows; first += band) {
+  for (; done < wanted.end && first < tile_rows; first += band) {
     const std::int64_t end = std::min(first + band, tile_rows);
     const RowRange computed{first * tile(), std::min(end * tile(), convolved.h)};
     for (std::int64_t at = first * tile_columns; at < end * tile_columns; at += kLanes) {
@@ -165,7 +180,7 @@ void PooledWinograd::pool_image(const Shape& image, const float* in, float* out)
     }
     held.end = computed.end;
     RowRange ready{done, done};
-    while (ready.end < pooled.h && pool_.rows_read({ready.end, ready.end + 1}, convolved.h).end <= held.end) {
+    while (ready.end < wanted.end && pool_.rows_read({ready.end, ready.end + 1}, convolved.h).end <= held.end) {
       ++ready.end;
     }
     if (ready.count() > 0) {
@@ -174,7 +189,7 @@ void PooledWinograd::pool_image(const Shape& image, const float* in, float* out)
                      {.in = plane, .out = pooled.h * pooled.w});
       done = ready.end;
     }
-    if (done == pooled.h) break;
+    if (done == wanted.end) break;
     const std::int64_t kept = std::min(pool_.rows_read({done, done + 1}, convolved.h).begin, held.end);
     for (std::int64_t channel = 0; channel < convolved.c && kept > held.begin; ++channel) {
       float* const to = rows + channel * plane;

@@ -36,7 +36,7 @@ class PooledWinograd final : public Op {
   void run_nchw(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
   // Rows of tiles of a band.
   std::int64_t band_tiles(const Shape& convolved) const;
-  void pool_image(const Shape& image, const float* in, float* out) const;
+  void pool_rows(const Shape& image, RowRange wanted, const float* in, float* out) const;
   void run_nchw_n16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
   void pool_tile(const float* points, const std::vector<PoolPart>& parts, std::int64_t plane, float* out) const;
 

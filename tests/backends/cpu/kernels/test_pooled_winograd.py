@@ -116,16 +116,21 @@ def test_does_what_the_two_do_one_after_the_other(
         ((2, 3), (7, 1), (0, 0, 1, 0), True),  # whole bands between two windows
     ],
 )
+@pytest.mark.parametrize("height", [80, 200])
 def test_bands_of_planes(
     isa: str,
+    height: int,
     window: tuple[int, int],
     window_stride: tuple[int, int],
     window_pads: tuple[int, int, int, int],
     ceil_mode: bool,
 ) -> None:
-    """Sixteen tiles are a row of them: each of the 14 rows is a band by itself. One image is left for both threads."""
+    """Sixteen tiles are a row of them: each of the 14 or 34 rows is a band by itself.
+
+    One image is left for both threads, which take half of its pooled rows each where it has 34.
+    """
     rng = np.random.default_rng(0)
-    x = random_array(rng, (3, 2, 80, 96))
+    x = random_array(rng, (3, 2, height, 96))
     together, first, second = operators(
         random_array(rng, (20, 2, 7, 7)),
         random_array(rng, (20,)),

@@ -165,30 +165,30 @@ inline void fix_rows(const OperandArgs& args, const float* largest) {
 // Rows of x for weights in any form; fixed-point numbers for int8 as bits and values.
 inline OperandForm fixed_operands(const OperandArgs& args) {
   if (is_unbounded(args)) {
-    place_rows(args, 0);
+    place_rows(args, false);
     return OperandForm::unbounded;
   }
   if (args.lists) return interleaved_operands(args);
   if (args.windows) return windowed_operands(args);
-  const int groups = args.rows / kRowsOfGroup;
   switch (args.type) {
     case ValueType::float32:
-    case ValueType::float16: place_rows(args, groups); return OperandForm::natural;
-    case ValueType::bfloat16:
-      place_rows(args, groups);
+    case ValueType::float16: place_rows(args, true); return OperandForm::natural;
+    case ValueType::bfloat16: {
+      const int in_groups = place_rows(args, true);
       if constexpr (!kSpreadsHalves) return OperandForm::natural;
-      shuffle_words<2, false>(args, groups * kRowsOfGroup);
+      shuffle_words<2, false>(args, in_groups);
       return OperandForm::shuffled;
+    }
     case ValueType::int8: break;
   }
   const std::int64_t group = args.group_columns;
   if (group != 0 && group % kWordColumns != 0 && kWordColumns % group != 0) {
     // Groups begin within words, at other columns in each.
-    place_rows(args, 0);
+    place_rows(args, false);
     return OperandForm::natural;
   }
   if (group != 0 || args.columns > kMostFixedColumns) {
-    place_rows(args, 0);
+    place_rows(args, false);
     shuffle_words<4, true>(args, 0);
     return OperandForm::shuffled;
   }

@@ -55,7 +55,7 @@ inline OperandForm fixed_window_operands(const OperandArgs& args) {
   float largest[kMostRows];
   const Magnitudes found = find_largest(args, largest);
   if (!found.finite) {
-    place_rows(args, 0);
+    place_rows(args, false);
     return OperandForm::unbounded;
   }
   if (!found.fit_three_bytes) {

@@ -125,7 +125,6 @@ MultiplySome some_of(int count) {
     case 1: return &multiply_some<Type, 1, Masked, Grouped>;
     case 2: return &multiply_some<Type, 2, Masked, Grouped>;
     case 3: return &multiply_some<Type, 3, Masked, Grouped>;
-    case kRowsOfGroup: return Grouped ? nullptr : &multiply_group<Type, Masked>;
     default: return &multiply_some<Type, 4, Masked, Grouped>;
   }
 }
@@ -142,25 +141,48 @@ MultiplySome some_of_type(const PackedRowsArgs& args, int count) {
   return grouped ? some_of<ValueType::int8, Masked, true>(count) : some_of<ValueType::int8, Masked, false>(count);
 }
 
-// Runs find(args, count)'s function for all rows of x: those of groups together, where there is such a function, and
-// others four at a time, which stay in the first-level cache. Some rows of weights are taken for all rows of x before
-// the next: those are then in the second-level cache.
-template <typename Find>
-[[gnu::always_inline]] inline void multiply_by(const PackedRowsArgs& args, Find find) {
+template <ValueType Type, bool Masked>
+MultiplySome group_of(int rows) {
+#if defined(__AVX512F__)
+  if (rows == kRowsOfGroup / 2) return &multiply_group<Type, Masked, kRowsOfGroup / 2>;
+#endif
+  return rows == kRowsOfGroup ? &multiply_group<Type, Masked, kRowsOfGroup> : nullptr;
+}
+
+template <bool Masked>
+MultiplySome group_of_type(ValueType type, int rows) {
+  switch (type) {
+    case ValueType::float32: return group_of<ValueType::float32, Masked>(rows);
+    case ValueType::bfloat16: return group_of<ValueType::bfloat16, Masked>(rows);
+    case ValueType::float16: return group_of<ValueType::float16, Masked>(rows);
+    case ValueType::int8: return group_of<ValueType::int8, Masked>(rows);
+  }
+  return nullptr;
+}
+
+// Runs some(args, count)'s function for all rows of x: groups as they were placed, and others four at a time, which
+// stay in the first-level cache. Some rows of weights are taken for all rows of x before the next: those are then in
+// the second-level cache.
+template <bool Masked, typename Some>
+[[gnu::always_inline]] inline void multiply_by(const PackedRowsArgs& args, Some some) {
   constexpr int kTogether = 4;
-  if (args.x_rows <= kTogether) return find(args, args.x_rows)(args, args.row_begin, args.row_end, 0);
-  const MultiplySome together = find(args, kTogether);
-  const int rest = args.x_rows % kTogether;
-  const MultiplySome last = rest == 0 ? together : find(args, rest);
-  const MultiplySome of_group = args.x_rows >= kRowsOfGroup ? find(args, kRowsOfGroup) : nullptr;
+  const bool in_groups = args.group_columns == 0 && (args.type != ValueType::int8 || args.form == OperandForm::natural);
+  const auto group_at = [&](int first) { return in_groups ? next_natural_group(args.type, args.x_rows - first) : 0; };
+  if (args.x_rows <= kTogether && group_at(0) == 0) {
+    return some(args, args.x_rows)(args, args.row_begin, args.row_end, 0);
+  }
   for (std::int64_t row = args.row_begin; row < args.row_end; row += kRowsAtOnce) {
     const std::int64_t end = std::min(row + kRowsAtOnce, args.row_end);
-    int first = 0;
-    for (; of_group != nullptr && first + kRowsOfGroup <= args.x_rows; first += kRowsOfGroup) {
-      of_group(args, row, end, first);
+    for (int first = 0; first < args.x_rows;) {
+      if (const int group = group_at(first); group > 0) {
+        group_of_type<Masked>(args.type, group)(args, row, end, first);
+        first += group;
+      } else {
+        const int count = std::min(kTogether, args.x_rows - first);
+        some(args, count)(args, row, end, first);
+        first += count;
+      }
     }
-    for (; first + kTogether <= args.x_rows; first += kTogether) together(args, row, end, first);
-    if (rest != 0) last(args, row, end, first);
   }
 }
 
@@ -180,7 +202,7 @@ inline void multiply_packed(const PackedRowsArgs& args) {
 #if defined(__AVX512F__)
   if (args.form == OperandForm::windowed) return multiply_windows(args);
 #endif
-  multiply_by(args, args.masks != nullptr ? &some_of_type<true> : &some_of_type<false>);
+  args.masks != nullptr ? multiply_by<true>(args, &some_of_type<true>) : multiply_by<false>(args, &some_of_type<false>);
 }
 
 #if defined(__AVX512F__)

@@ -11,11 +11,18 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Floats from a word of a group to the next.
-inline constexpr std::ptrdiff_t kGroupStep = kRowsOfGroup * kWordColumns;
-
 // Rows of the next group of x, of as many as are left: the last ones of a group may not be there.
 inline int next_group_rows(int left) { return left > 4 ? 8 : left > 2 ? 4 : left; }
+
+// The same of rows that stay floats; 0: they are not in groups. Eight rows take hardly longer than five, where
+// registers hold sums of two rows of weights with them all.
+inline int next_natural_group(ValueType type, int left) {
+  if (left >= kRowsOfGroup) return kRowsOfGroup;
+  if (kVecLanes < 16) return 0;
+  const int group = next_group_rows(left);
+  const int least = type == ValueType::float32 ? kRowsOfGroup / 2 : kRowsOfGroup;
+  return group >= least ? group : 0;
+}
 
 // True if one is infinite or NaN, or so large that sums of products with int8 weights, which some kernels multiply by
 // 2^24 in between, may not be finite.
@@ -47,17 +54,29 @@ inline void place_row(const OperandArgs& args, int row, float* to, std::ptrdiff_
   }
 }
 
-// The first rows in groups, [words][rows of a group][64], and those after them one by one.
-inline void place_rows(const OperandArgs& args, int groups) {
+// In groups, [words][rows of a group][64], with zeros for rows that are not there, and those after them one by one.
+// Returns how many are in groups.
+inline int place_rows(const OperandArgs& args, bool in_groups) {
   const std::ptrdiff_t x_floats = args.words * kWordColumns;
-  for (int row = 0; row < args.rows; ++row) {
-    const int first = row / kRowsOfGroup * kRowsOfGroup;
-    if (row < groups * kRowsOfGroup) {
-      place_row(args, row, args.x + first * x_floats + (row - first) * kWordColumns, kGroupStep);
-    } else {
-      place_row(args, row, args.x + row * x_floats, kWordColumns);
+  int first = 0;
+  while (first < args.rows) {
+    const int group = in_groups ? next_natural_group(args.type, args.rows - first) : 0;
+    if (group == 0) break;
+    float* const to = args.x + first * x_floats;
+    for (int i = 0; i < group; ++i) {
+      float* const own = to + i * kWordColumns;
+      if (first + i < args.rows) {
+        place_row(args, first + i, own, group * kWordColumns);
+        continue;
+      }
+      for (std::int64_t word = 0; word < args.words; ++word) {
+        std::fill_n(own + word * group * kWordColumns, kWordColumns, 0.0F);
+      }
     }
+    first += group;
   }
+  for (int row = first; row < args.rows; ++row) place_row(args, row, args.x + row * x_floats, kWordColumns);
+  return std::min(first, args.rows);
 }
 
 template <int Width>
@@ -116,22 +135,22 @@ inline OperandForm windowed_operands(const OperandArgs& args) {
 }
 #else
 inline OperandForm windowed_operands(const OperandArgs& args) {
-  place_rows(args, 0);
+  place_rows(args, false);
   return OperandForm::unbounded;
 }
 #endif
 
 inline OperandForm natural_operands(const OperandArgs& args) {
   if (is_unbounded(args)) {
-    place_rows(args, 0);
+    place_rows(args, false);
     return OperandForm::unbounded;
   }
   if (args.lists) return interleaved_operands(args);
   if (args.windows) return windowed_operands(args);
 #if defined(__AVX2__)
-  place_rows(args, args.group_columns != 0 ? 0 : args.rows / kRowsOfGroup);
+  place_rows(args, args.group_columns == 0);
 #else
-  place_rows(args, 0);
+  place_rows(args, false);
 #endif
   return OperandForm::natural;
 }

@@ -121,7 +121,6 @@ MultiplySome wide_some(const PackedRowsArgs& args, int count) {
   const bool is_natural_int8 = args.type == ValueType::int8 && args.form == OperandForm::natural;
   const bool is_spread = args.type == ValueType::int8 || (kSpreadsHalves && args.type != ValueType::float32);
   if (!is_spread || is_natural_int8) return some_of_type<Masked>(args, count);
-  if (count == kRowsOfGroup) return args.type == ValueType::int8 ? nullptr : some_of_type<Masked>(args, count);
   const auto choose = [&](MultiplySome one, MultiplySome two, MultiplySome three, MultiplySome four) {
     return count == 1 ? one : count == 2 ? two : count == 3 ? three : four;
   };
@@ -216,7 +215,7 @@ inline void multiply_wide(const PackedRowsArgs& args) {
     case OperandForm::fixed32: return masked ? multiply_fixed<4, true>(args) : multiply_fixed<4, false>(args);
     default: break;
   }
-  multiply_by(args, masked ? &wide_some<true> : &wide_some<false>);
+  masked ? multiply_by<true>(args, &wide_some<true>) : multiply_by<false>(args, &wide_some<false>);
 }
 
 }  // namespace sift::cpu::SIFT_ISA
