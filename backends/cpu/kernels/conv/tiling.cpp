@@ -200,14 +200,19 @@ bool TilingProblem::suits_code() const {
   constexpr std::int64_t kLeastBlocksFromMemory = 8;
   const double per_row = density * static_cast<double>(channels * geometry.kernel_h * geometry.kernel_w);
   const double shared = density * static_cast<double>(std::min(rows, kCodeRows));
-  const std::int64_t pixels = output_h * output_w;
-  const std::int64_t blocks = units * (layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
   return shared >= kLeastShared && per_row >= kLeastRow &&
-         blocks >= (code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
+         blocks() >= (code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
 }
 
 bool TilingProblem::loads_in_fours() const {
-  return microarchitecture == Microarchitecture::zen5 && geometry.kernel_h * geometry.kernel_w > 1;
+  constexpr std::int64_t kLeastBlocks = 13;
+  return microarchitecture == Microarchitecture::zen5 && geometry.kernel_h * geometry.kernel_w > 1 &&
+         blocks() >= kLeastBlocks;
+}
+
+std::int64_t TilingProblem::blocks() const {
+  const std::int64_t pixels = output_h * output_w;
+  return units * (layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
 }
 
 bool TilingProblem::has_few_blocks() const {

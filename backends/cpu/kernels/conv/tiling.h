@@ -35,8 +35,10 @@ struct TilingProblem {
   // Whether generated code would be larger than the part of the last-level cache that a process can count on.
   bool code_is_far() const;
   // Whether generated code loads weights four at a time (CodeWeight). It is longer, and has to serve many blocks:
-  // layers of one tap may be products of a few rows.
+  // layers of one tap may be products of a few rows. Code for one shape serves all, so that the first one decides.
   bool loads_in_fours() const;
+  // Of the output.
+  std::int64_t blocks() const;
   // Whether there are so few blocks that tiles of any size can share lists.
   bool has_few_blocks() const;
   // Whether generated code can read its operands from the input, so that nothing is copied.

@@ -140,9 +140,7 @@ struct Tiling {
   // Whether weights packed for the one suit the other. Code and dense weights suit all, and lists of one block do.
   bool packs_like(const Tiling& other) const {
     if (form == WeightForm::dense) return other.form == form;
-    if (form == WeightForm::code) {
-      return other.form == form && unit_channels == other.unit_channels && loads_in_fours == other.loads_in_fours;
-    }
+    if (form == WeightForm::code) return other.form == form && unit_channels == other.unit_channels;
     const bool tiles_alike = scales_lists ? other.scales_lists && tile.reads_like(other.tile) : tile == other.tile;
     return tiles_alike && slice_channels == other.slice_channels && form == other.form &&
            rows_per_call == other.rows_per_call;

@@ -63,13 +63,15 @@ def test_groups_of_rows_of_every_size(
 @pytest.mark.parametrize("density", [0.0, 0.02, 0.3, 1.0])
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_weights_in_fours_are_read_back(pool: _kernels.ThreadPool, density: float, kernel: int) -> None:
-    """Four of every eight weights are loaded at once on Zen 5, but for layers of one tap: they may have few rows."""
+    """Four of every eight weights are loaded at once on Zen 5, but for layers of one tap, and of few blocks."""
     rng = np.random.default_rng(7)
     weights = random_sparse(rng, (61, 45, kernel, kernel), density)
     x = random_array(rng, (16, 45, 9, 9))
     ops = {name: generated(weights, microarchitecture=name) for name in ("zen4", "zen5")}
     sizes = {name: op.describe(x.shape, pool.threads)["packed_bytes"] for name, op in ops.items()}
     assert (sizes["zen5"] > sizes["zen4"]) == (kernel > 1 and density > 0)
+    few = {name: generated(weights, microarchitecture=name) for name in ops}
+    assert len({op.describe((16, 45, 5, 5), pool.threads)["packed_bytes"] for op in few.values()}) == 1
     source = _kernels.SparseWeights.from_dense(61, weights[0].size, weights)
     expected = run(pool, _kernels.Conv(source, kernel=(kernel, kernel), algorithm="single"), x)
     for op in ops.values():

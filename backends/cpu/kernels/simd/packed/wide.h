@@ -160,7 +160,7 @@ void multiply_fixed(const PackedRowsArgs& args) {
 // Densities at which lists take as long as spread values do, by rows of x (docs/cpu-kernel-notes.md).
 inline constexpr double kBytesListedBelow[kMostRows] = {0,    0.015, 0.075, 0.075, 0.14, 0.14, 0.14, 0.14,
                                                         0.13, 0.16,  0.2,   0.2,   0.27, 0.27, 0.27, 0.27};
-inline constexpr double kOthersListedBelow[kMostRows] = {0,   0.1, 0.1,  0.18, 0.25, 0.25, 0.28, 0.28,
+inline constexpr double kOthersListedBelow[kMostRows] = {0,   0.1, 0.1,  0.16, 0.23, 0.23, 0.23, 0.24,
                                                          0.3, 0.3, 0.32, 0.32, 0.42, 0.42, 0.42, 0.42};
 
 inline double wide_list_below(ValueType type, bool grouped, int x_rows) {
