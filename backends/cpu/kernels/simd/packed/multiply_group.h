@@ -17,15 +17,22 @@ inline constexpr std::int64_t kRowsAtOnce = 32;
 // Rows of weights whose products share what is loaded of a group: as many as there are registers for their sums.
 template <int Group>
 inline constexpr int kRowsTogether = (kRegisters == 32 ? 2 : 1) * kRowsOfGroup / Group;
-// Words of a group that stay in the first-level cache while rows of weights pass: a third of 48 KiB for eight rows of
-// x, two thirds for four, which are fewer operations for each slice of a row (docs/cpu-kernel-notes.md).
+// Columns are cut into slices, of which a group stays in the first-level cache while rows of weights pass.
+struct Slicing {
+  std::int64_t words;  // of a slice, at most
+  int ahead;           // rows of weights ahead of which values are asked for
+};
+inline constexpr int kMostRowsAhead = 8;
+
+// With AVX-512 32 KiB of x (docs/cpu-kernel-notes.md), or half of them where slices of a row lie far apart: more of
+// what is under way is in the cache then. With AVX2 16 KiB.
 template <int Group>
-inline std::int64_t most_slice_words() {
-  if (Group == kRowsOfGroup) return 8;
-  return level1_cache_bytes() / 3 * 2 / (Group * kWordColumns * static_cast<std::int64_t>(sizeof(float)));
+inline Slicing slicing_of(std::int64_t words) {
+  constexpr std::int64_t kManyWords = 48;
+  if (kRegisters < 32) return {8, 2};
+  if (Group == kRowsOfGroup) return words > kManyWords ? Slicing{8, 8} : Slicing{16, 4};
+  return {level1_cache_bytes() / 3 * 2 / (Group * kWordColumns * static_cast<std::int64_t>(sizeof(float))), 8};
 }
-// Rows of weights ahead of which values are asked for.
-inline constexpr int kGroupRowsAhead = kRegisters == 32 ? 8 : 2;
 
 // sums[row][i] += the products of words [begin, end); `values` go on behind them.
 template <ValueType Type, bool Masked, int Group, int Rows>
@@ -82,11 +89,11 @@ void multiply_group(const PackedRowsArgs& args, std::int64_t row_begin, std::int
   constexpr int kTogether = kRowsTogether<Group>;
   const float* const x = args.x + first * args.words * kWordColumns;
   const std::int64_t rows = row_end - row_begin;
-  const std::byte* values[kRowsAtOnce + kGroupRowsAhead + kTogether];
-  find_values(args, row_begin, row_end, kGroupRowsAhead + kTogether, values);
+  const Slicing slicing = slicing_of<Group>(args.words);
+  const std::byte* values[kRowsAtOnce + kMostRowsAhead + kTogether];
+  find_values(args, row_begin, row_end, slicing.ahead + kTogether, values);
   alignas(64) float sums[kRowsAtOnce * Group]{};
-  const std::int64_t most_words = most_slice_words<Group>();
-  const std::int64_t slices = (args.words + most_words - 1) / most_words;
+  const std::int64_t slices = (args.words + slicing.words - 1) / slicing.words;
   const std::int64_t slice_words = (args.words + slices - 1) / slices;
   for (std::int64_t begin = 0; begin < args.words; begin += slice_words) {
     const std::int64_t end = std::min(begin + slice_words, args.words);
@@ -94,13 +101,13 @@ void multiply_group(const PackedRowsArgs& args, std::int64_t row_begin, std::int
     // The rows after the next, whose values do not follow these where a slice is not all columns; behind the last row
     // those of the next slice.
     const auto next = [&]() -> const std::byte* const* {
-      const std::int64_t ahead = row + kGroupRowsAhead;
-      return values + (end < args.words && ahead >= rows && rows > kGroupRowsAhead ? ahead - rows : ahead);
+      const std::int64_t ahead = row + slicing.ahead;
+      return values + (end < args.words && ahead >= rows && rows > slicing.ahead ? ahead - rows : ahead);
     };
     for (; row + kTogether <= rows; row += kTogether) {
       // Where a slice is not all columns, the masks of these rows do not follow each other.
       if (Masked && slices > 1) {
-        const std::uint64_t* const masks = args.masks + (row_begin + row + kGroupRowsAhead) * args.words + begin;
+        const std::uint64_t* const masks = args.masks + (row_begin + row + slicing.ahead) * args.words + begin;
         for (int r = 0; r < kTogether; ++r) {
           prefetch_lines(masks + r * args.words, (slice_words + kLineWords - 1) / kLineWords, true);
         }
