@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,10 +11,11 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import new_constant
+from sift_onnx.graphs.names import free_name, names_in
 from sift_onnx.operators.domains import opset_versions
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["NodeBuilder", "free_name", "names_in", "part_of"]
+__all__ = ["NodeBuilder", "part_of"]
 
 # Last components of parameter names, behind which nothing is to be inserted.
 _ROLES = ("weight", "bias", "scale", "running_mean", "running_var", "kernel")
@@ -27,18 +27,6 @@ def part_of(name: str, part: str) -> str:
     """The name of a part of a parameter: ``conv1.weight`` has the part ``conv1.branch0.weight``."""
     stem, dot, role = name.rpartition(".")
     return f"{stem}.{part}.{role}" if dot and role in _ROLES else f"{name}.{part}"
-
-
-def names_in(graph: gs.Graph) -> set[str]:
-    """The names of all tensors, those of subgraphs among them."""
-    return {name for level in [graph, *graph.subgraphs(recursive=True)] for name in level.tensors()}
-
-
-def free_name(name: str, taken: set[str]) -> str:
-    """``name``, with a number at the end if it is taken; it is added to ``taken``."""
-    free = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1))) if n not in taken)
-    taken.add(free)
-    return free
 
 
 class NodeBuilder:

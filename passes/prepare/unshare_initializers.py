@@ -11,11 +11,11 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, dtype_of, named, shape_of, share_values
+from sift_onnx.graphs.names import free_name, names_in
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.operators.weight_operands import STATISTICS
 from sift_onnx.passes.base import Pass, PassResult
-from sift_onnx.passes.node_builder import free_name, names_in
 
 __all__ = ["UnshareInitializers"]
 

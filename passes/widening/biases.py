@@ -10,9 +10,9 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import constant_values
+from sift_onnx.graphs.names import free_name
 from sift_onnx.operators.traits import REARRANGING, RECURRENT, SHAPE_READING
 from sift_onnx.operators.weight_operands import CHANNEL_NORMALIZATIONS, CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
-from sift_onnx.passes.node_builder import free_name
 
 __all__ = ["add_bias", "reach_a_shift"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.inlining import inline_functions
+from sift_onnx.analysis.strided_views import with_restored_views
 from sift_onnx.backends.lowering.added_masks import with_added_masks
 from sift_onnx.backends.lowering.assigned_slices import with_joined_slices
 from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe
@@ -64,7 +65,7 @@ def read_model(model: Model) -> ReadModel:
     """
     with suppress(UnsupportedError):  # what onnx cannot inline, onnxruntime can, or says what is wrong with it
         model = inline_functions(model)
-    model = with_decided_branches(model)
+    model, _ = with_restored_views(with_decided_branches(model))
     if has_zero_biases(model.graph):
         model = model.copy()
         drop_zero_biases(model.graph)

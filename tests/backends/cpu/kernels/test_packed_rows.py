@@ -296,16 +296,18 @@ def test_one_large_activation_costs_the_others_no_digits(
 
 
 @pytest.mark.parametrize(("isa", "extension"), VARIANTS)
-@pytest.mark.parametrize("values", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("values", ["float32", "bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("columns", [40, 1100, 4500])  # one slice of a group's columns, two, and many short ones
 def test_whole_numbers_have_exact_products_with_any_rows_beside_them(
-    pool: _kernels.ThreadPool, isa: str, extension: str, values: str
+    pool: _kernels.ThreadPool, isa: str, extension: str, values: str, columns: int
 ) -> None:
+    """Rows of activations are in groups of four and eight, with zeros for those that are not there."""
     rng = np.random.default_rng(0)
-    weights = sparse_integers(rng, (37, 1100), 0.4)
-    x = rng.integers(-60, 61, (16, 1100)).astype(np.float32)
+    weights = sparse_integers(rng, (37, columns), 0.4)
+    x = rng.integers(-60, 61, (16, columns)).astype(np.float32)
     scales = np.ones(37, np.float32) if values == "int8" else None
     op = _kernels.Matmul(packed(weights, values, scales=scales), isa=isa, extension=extension)
-    for m in (1, 4, 8, 11, 16):
+    for m in (1, 3, 4, 5, 7, 8, 11, 14, 16):
         np.testing.assert_array_equal(product(pool, op, x[:m]), x[:m] @ weights.T)
 
 
