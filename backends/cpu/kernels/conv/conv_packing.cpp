@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "conv/row_chunks.h"
@@ -21,14 +22,16 @@ ConvPacking::ConvPacking(const SparseWeights& weights, const TilingProblem& prob
 }
 
 ConvPacking::ConvPacking(const ConvPacking& other, const TilingProblem& problem, const Tiling& tiling,
-                         const PanelShape& panel, std::int64_t band_rows)
+                         const PanelShape& panel, std::int64_t band_rows, ThreadPool* pool)
     : tiling(tiling), panel(panel), band_rows(band_rows) {
   const std::int64_t columns = problem.channels * problem.geometry.kernel_h * problem.geometry.kernel_w;
-  UnpackedRows source(other.groups, problem.rows, columns, problem.geometry, other.panel, other.tiling,
-                      other.band_rows);
+  const auto make_source = [&] {
+    return std::make_unique<UnpackedRows>(other.groups, problem.rows, columns, problem.geometry, other.panel,
+                                          other.tiling, other.band_rows);
+  };
   for (std::int64_t group = 0; group < problem.geometry.groups; ++group) {
     groups.push_back(
-        pack_lists(source, group * problem.rows, problem.rows, problem.geometry, panel, tiling, band_rows));
+        pack_lists(make_source, group * problem.rows, problem.rows, problem.geometry, panel, tiling, band_rows, pool));
   }
   band_costs = sift::cpu::band_costs(groups, problem.rows, band_rows);
 }

@@ -25,7 +25,7 @@ struct ConvPacking {
               std::int64_t band_rows, ThreadPool* pool);
   // For another tiling that has lists, from lists: without all of the weights in between.
   ConvPacking(const ConvPacking& other, const TilingProblem& problem, const Tiling& tiling, const PanelShape& panel,
-              std::int64_t band_rows);
+              std::int64_t band_rows, ThreadPool* pool);
 
   std::int64_t bytes() const;
 

@@ -130,7 +130,7 @@ std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int thread
     const ConvPacking* const other = weights_ ? nullptr : planned_.back()->packing.get();
     const bool is_listed = other != nullptr && has_lists(other->tiling.form) && has_lists(tiling.form);
     auto packing =
-        is_listed ? std::make_shared<ConvPacking>(*other, problem.tiling, tiling, packing_panel, band)
+        is_listed ? std::make_shared<ConvPacking>(*other, problem.tiling, tiling, packing_panel, band, pool)
                   : std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling, packing_panel, band, pool);
     ++packed_;
     if (options_.values) packing->keep_places();

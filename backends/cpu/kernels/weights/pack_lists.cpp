@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -19,11 +20,11 @@ constexpr std::size_t kMostUnused = 16;  // lists that leave a sixteenth of thei
 class ListPacking {
  public:
   // `offsets` are those of the columns of the first slice, and `behind` is where its panel ends. `nnz` are expected.
-  ListPacking(std::int64_t channels, std::int64_t taps, std::vector<std::uint16_t> offsets, std::uint16_t behind,
+  ListPacking(std::int64_t channels, std::int64_t taps, std::span<const std::uint16_t> offsets, std::uint16_t behind,
               const Tiling& tiling, double nnz)
       : is_sell_(tiling.form == WeightForm::sell),
         chunk_(is_sell_ ? static_cast<std::size_t>(tiling.rows_per_call) : 1),
-        offsets_(std::move(offsets)),
+        offsets_(offsets),
         behind_(behind) {
     const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);
     for (std::int64_t first = 0; first < channels; first += slice_channels) {
@@ -45,6 +46,9 @@ class ListPacking {
     if (is_sell_) return add_band(rows);
     for (const WeightRow& row : rows) add_row(row);
   }
+
+  // As they are: each slice has room for more entries than it has.
+  std::vector<PackedSlice> take_part() { return std::move(slices_); }
 
   std::vector<PackedSlice> take() {
     for (PackedSlice& slice : slices_) {
@@ -150,7 +154,7 @@ class ListPacking {
 
   bool is_sell_;
   std::size_t chunk_;  // of lists that have their entries in turn
-  std::vector<std::uint16_t> offsets_;
+  std::span<const std::uint16_t> offsets_;
   std::uint16_t behind_;
   std::vector<PackedSlice> slices_;
   std::vector<std::uint32_t> column_ends_;  // of slices
@@ -159,28 +163,83 @@ class ListPacking {
   std::vector<std::uint32_t> firsts_;  // places of first entries in a slice
 };
 
+// Slices of all rows out of those of some rows each; `filler` is what follows a slice's offsets.
+std::vector<PackedSlice> join(std::vector<std::vector<PackedSlice>> parts, std::uint16_t filler, ThreadPool& pool) {
+  std::vector<PackedSlice> joined(parts.front().size());
+  for (std::size_t number = 0; number < joined.size(); ++number) {
+    PackedSlice& all = joined[number];
+    all.first_channel = parts.front()[number].first_channel;
+    all.channels = parts.front()[number].channels;
+    all.starts.push_back(0);
+    std::vector<std::size_t> begins;
+    for (const std::vector<PackedSlice>& part : parts) {
+      const PackedSlice& own = part[number];
+      const std::uint32_t begin = all.starts.back();
+      begins.push_back(begin);
+      for (const std::uint32_t start : std::span(own.starts).subspan(1)) all.starts.push_back(begin + start);
+      all.order.insert(all.order.end(), own.order.begin(), own.order.end());
+    }
+    const std::size_t entries = all.starts.back();
+    all.offsets.resize(entries);
+    all.offsets.resize(entries + kOffsetSlack, filler);
+    all.values.resize(entries);
+    pool.parallel_for(std::ssize(parts), [&](std::int64_t index) {
+      const auto part = static_cast<std::size_t>(index);
+      PackedSlice& own = parts[part][number];
+      const auto count = static_cast<std::ptrdiff_t>(own.starts.back());
+      const auto begin = static_cast<std::ptrdiff_t>(begins[part]);
+      std::copy_n(own.offsets.begin(), count, all.offsets.begin() + begin);
+      std::copy_n(own.values.begin(), count, all.values.begin() + begin);
+      own = {};
+    });
+  }
+  return joined;
+}
+
 }  // namespace
 
-std::vector<PackedSlice> pack_lists(RowSource& source, std::int64_t first_row, std::int64_t rows,
-                                    const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
-                                    std::int64_t band_rows) {
+std::vector<PackedSlice> pack_lists(const std::function<std::unique_ptr<RowSource>()>& make_source,
+                                    std::int64_t first_row, std::int64_t rows, const ConvGeometry& geometry,
+                                    const PanelShape& panel, const Tiling& tiling, std::int64_t band_rows,
+                                    ThreadPool* pool) {
+  constexpr double kLeastPart = 8192;  // weights: fewer take less time than a thread does to begin
+  const std::unique_ptr<RowSource> source = make_source();
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
-  const std::int64_t channels = source.columns() / taps;
+  const std::int64_t channels = source->columns() / taps;
   const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);
   const auto behind = static_cast<std::uint16_t>(panel.floats(slice_channels) * std::int64_t{sizeof(float)});
-  ListPacking packing(channels, taps, column_offsets(geometry, panel, slice_channels), behind, tiling,
-                      source.row_nnz() * static_cast<double>(rows));
-  const std::int64_t at_once = tiling.form == WeightForm::sell ? band_rows : kRowsAtOnce;
+  const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, slice_channels);
+  const bool is_sell = tiling.form == WeightForm::sell;
+  const std::int64_t at_once = is_sell ? band_rows : kRowsAtOnce;
   const std::int64_t padded = padded_rows(rows);
-  std::vector<WeightRow> some;
-  for (std::int64_t first = 0; first < padded; first += at_once) {
-    const std::int64_t count = std::min(at_once, padded - first);
-    const auto read = source.read(first_row + first, std::clamp<std::int64_t>(rows - first, 0, count));
-    some.assign(read.begin(), read.end());
-    some.resize(static_cast<std::size_t>(count));
-    packing.add(some);
-  }
-  return packing.take();
+  const std::int64_t steps = ceil_div(padded, at_once);
+  const double row_nnz = source->row_nnz();
+  const auto pack = [&](RowSource& from, std::int64_t begin_step, std::int64_t end_step) {
+    const std::int64_t end = std::min(end_step * at_once, padded);
+    const double nnz =
+        row_nnz * static_cast<double>(std::max<std::int64_t>(std::min(end, rows) - begin_step * at_once, 0));
+    ListPacking packing(channels, taps, offsets, behind, tiling, nnz);
+    std::vector<WeightRow> some;
+    for (std::int64_t first = begin_step * at_once; first < end; first += at_once) {
+      const std::int64_t count = std::min(at_once, padded - first);
+      const auto read = from.read(first_row + first, std::clamp<std::int64_t>(rows - first, 0, count));
+      some.assign(read.begin(), read.end());
+      some.resize(static_cast<std::size_t>(count));
+      packing.add(some);
+    }
+    return packing;
+  };
+  const auto worth = static_cast<std::int64_t>(row_nnz * static_cast<double>(rows) / kLeastPart);
+  const std::int64_t parts =
+      pool == nullptr ? 1 : std::max<std::int64_t>(std::min({std::int64_t{pool->threads()}, steps, worth}), 1);
+  if (parts == 1) return pack(*source, 0, steps).take();
+  std::vector<std::vector<PackedSlice>> packed(static_cast<std::size_t>(parts));
+  pool->parallel_for(parts, [&](std::int64_t part) {
+    const std::unique_ptr<RowSource> own = part == 0 ? nullptr : make_source();
+    packed[static_cast<std::size_t>(part)] =
+        pack(part == 0 ? *source : *own, steps * part / parts, steps * (part + 1) / parts).take_part();
+  });
+  return join(std::move(packed), is_sell ? behind : 0, *pool);
 }
 
 }  // namespace sift::cpu

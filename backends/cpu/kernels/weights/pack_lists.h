@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/conv_geometry.h"
+#include "base/thread_pool.h"
 #include "weights/packed_weights.h"
 #include "weights/row_source.h"
 
@@ -12,9 +15,10 @@ namespace sift::cpu {
 
 constexpr bool has_lists(WeightForm form) { return form == WeightForm::csr || form == WeightForm::sell; }
 
-// As pack_weights, for a tiling that has lists.
-std::vector<PackedSlice> pack_lists(RowSource& source, std::int64_t first_row, std::int64_t rows,
-                                    const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
-                                    std::int64_t band_rows);
+// As pack_weights, for a tiling that has lists. Each thread reads its rows from a source of its own.
+std::vector<PackedSlice> pack_lists(const std::function<std::unique_ptr<RowSource>()>& make_source,
+                                    std::int64_t first_row, std::int64_t rows, const ConvGeometry& geometry,
+                                    const PanelShape& panel, const Tiling& tiling, std::int64_t band_rows,
+                                    ThreadPool* pool);
 
 }  // namespace sift::cpu

@@ -54,8 +54,8 @@ std::int64_t band_rows(std::int64_t rows, WeightForm form, int threads);
 // Columns of a slice of this many channels -> bytes into the panel.
 std::vector<std::uint16_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel, std::int64_t channels);
 
-// The slices of rows [first_row, first_row + rows), one group of a convolution. Code is one slice of all channels,
-// written on the threads of `pool`, if there is one, and so are dense weights: slices of any tile are a part of it.
+// The slices of rows [first_row, first_row + rows), one group of a convolution, written on the threads of `pool`, if
+// there is one. Code is one slice of all channels, and so are dense weights: slices of any tile are a part of it.
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
                                       std::int64_t band_rows, ThreadPool* pool = nullptr);
