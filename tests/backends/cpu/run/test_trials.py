@@ -181,6 +181,25 @@ def test_kernels_whose_only_turn_was_disturbed_have_another_one():
     assert Pair([9e-3, 9e-3, 3e-4], [5e-4]).run(4) == "kernels"
 
 
+@pytest.mark.parametrize(
+    ("estimate", "wanted", "turns"),
+    [
+        (Estimate(2.4e-9, 3e-9), "kernels", 4),  # the fourth turn is not disturbed
+        (Estimate(2.9e-9, 3e-9), "onnxruntime", 2),  # as long, by the estimates
+    ],
+)
+def test_kernels_that_are_slower_than_their_estimate_have_more_turns(estimate, wanted, turns):
+    pair = Pair([9.0, 9.0, 9.0, 2.0], [3.0], estimate)
+    assert pair.run(4) == wanted
+    assert pair.kernels.runs == turns
+
+
+def test_turns_against_an_estimate_come_to_an_end():
+    pair = Pair([9.0], [3.0], Estimate(2.4e-9, 3e-9))
+    assert pair.run(4) == "onnxruntime"
+    assert (pair.kernels.runs, pair.whole.runs) == (5, 5)
+
+
 def test_a_run_that_was_interrupted_does_not_stand_for_a_turn():
     assert Pair([9.0, 2e-3, 1e-4, 1e-4, 1e-4], [5e-4]).run(4) == "kernels"
 
