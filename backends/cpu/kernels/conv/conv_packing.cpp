@@ -29,9 +29,10 @@ ConvPacking::ConvPacking(const ConvPacking& other, const TilingProblem& problem,
     return std::make_unique<UnpackedRows>(other.groups, problem.rows, columns, problem.geometry, other.panel,
                                           other.tiling, other.band_rows);
   };
+  const std::unique_ptr<RowSource> source = make_source();
   for (std::int64_t group = 0; group < problem.geometry.groups; ++group) {
-    groups.push_back(
-        pack_lists(make_source, group * problem.rows, problem.rows, problem.geometry, panel, tiling, band_rows, pool));
+    groups.push_back(pack_lists(*source, make_source, group * problem.rows, problem.rows, problem.geometry, panel,
+                                tiling, band_rows, pool));
   }
   band_costs = sift::cpu::band_costs(groups, problem.rows, band_rows);
 }

@@ -198,14 +198,13 @@ std::vector<PackedSlice> join(std::vector<std::vector<PackedSlice>> parts, std::
 
 }  // namespace
 
-std::vector<PackedSlice> pack_lists(const std::function<std::unique_ptr<RowSource>()>& make_source,
+std::vector<PackedSlice> pack_lists(RowSource& source, const std::function<std::unique_ptr<RowSource>()>& make_source,
                                     std::int64_t first_row, std::int64_t rows, const ConvGeometry& geometry,
                                     const PanelShape& panel, const Tiling& tiling, std::int64_t band_rows,
                                     ThreadPool* pool) {
   constexpr double kLeastPart = 8192;  // weights: fewer take less time than a thread does to begin
-  const std::unique_ptr<RowSource> source = make_source();
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
-  const std::int64_t channels = source->columns() / taps;
+  const std::int64_t channels = source.columns() / taps;
   const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);
   const auto behind = static_cast<std::uint16_t>(panel.floats(slice_channels) * std::int64_t{sizeof(float)});
   const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, slice_channels);
@@ -213,7 +212,7 @@ std::vector<PackedSlice> pack_lists(const std::function<std::unique_ptr<RowSourc
   const std::int64_t at_once = is_sell ? band_rows : kRowsAtOnce;
   const std::int64_t padded = padded_rows(rows);
   const std::int64_t steps = ceil_div(padded, at_once);
-  const double row_nnz = source->row_nnz();
+  const double row_nnz = source.row_nnz();
   const auto pack = [&](RowSource& from, std::int64_t begin_step, std::int64_t end_step) {
     const std::int64_t end = std::min(end_step * at_once, padded);
     const double nnz =
@@ -232,12 +231,12 @@ std::vector<PackedSlice> pack_lists(const std::function<std::unique_ptr<RowSourc
   const auto worth = static_cast<std::int64_t>(row_nnz * static_cast<double>(rows) / kLeastPart);
   const std::int64_t parts =
       pool == nullptr ? 1 : std::max<std::int64_t>(std::min({std::int64_t{pool->threads()}, steps, worth}), 1);
-  if (parts == 1) return pack(*source, 0, steps).take();
+  if (parts == 1) return pack(source, 0, steps).take();
   std::vector<std::vector<PackedSlice>> packed(static_cast<std::size_t>(parts));
   pool->parallel_for(parts, [&](std::int64_t part) {
     const std::unique_ptr<RowSource> own = part == 0 ? nullptr : make_source();
-    packed[static_cast<std::size_t>(part)] =
-        pack(part == 0 ? *source : *own, steps * part / parts, steps * (part + 1) / parts).take_part();
+    RowSource& from = part == 0 ? source : *own;
+    packed[static_cast<std::size_t>(part)] = pack(from, steps * part / parts, steps * (part + 1) / parts).take_part();
   });
   return join(std::move(packed), is_sell ? behind : 0, *pool);
 }

@@ -15,8 +15,9 @@ namespace sift::cpu {
 
 constexpr bool has_lists(WeightForm form) { return form == WeightForm::csr || form == WeightForm::sell; }
 
-// As pack_weights, for a tiling that has lists. Each thread reads its rows from a source of its own.
-std::vector<PackedSlice> pack_lists(const std::function<std::unique_ptr<RowSource>()>& make_source,
+// As pack_weights, for a tiling that has lists. The calling thread reads rows from `source`, and each other one from a
+// source that `make_source` makes.
+std::vector<PackedSlice> pack_lists(RowSource& source, const std::function<std::unique_ptr<RowSource>()>& make_source,
                                     std::int64_t first_row, std::int64_t rows, const ConvGeometry& geometry,
                                     const PanelShape& panel, const Tiling& tiling, std::int64_t band_rows,
                                     ThreadPool* pool);

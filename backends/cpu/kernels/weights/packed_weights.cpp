@@ -137,8 +137,9 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
                                       std::int64_t band_rows, ThreadPool* pool) {
   const WeightForm form = tiling.form;
   if (has_lists(form)) {
+    StoredRows source(weights);
     const auto make_source = [&] { return std::make_unique<StoredRows>(weights); };
-    return pack_lists(make_source, first_row, rows, geometry, panel, tiling, band_rows, pool);
+    return pack_lists(source, make_source, first_row, rows, geometry, panel, tiling, band_rows, pool);
   }
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   const std::int64_t channels = weights.columns() / taps;

@@ -33,7 +33,7 @@ class RowSource {
 
   virtual std::int64_t columns() const = 0;
   // Expected number of weights per row.
-  virtual double row_nnz() const = 0;
+  virtual double row_nnz() = 0;
   // Rows [first, first + count), until the next call.
   virtual std::span<const WeightRow> read(std::int64_t first, std::int64_t count) = 0;
 
@@ -48,7 +48,7 @@ class StoredRows final : public RowSource {
   explicit StoredRows(const SparseWeights& weights) : weights_(weights) {}
 
   std::int64_t columns() const override { return weights_.columns(); }
-  double row_nnz() const override { return static_cast<double>(weights_.nnz()) / static_cast<double>(weights_.rows()); }
+  double row_nnz() override { return static_cast<double>(weights_.nnz()) / static_cast<double>(weights_.rows()); }
   std::span<const WeightRow> read(std::int64_t first, std::int64_t count) override {
     rows_.clear();
     for (std::int64_t row = first; row < first + count; ++row) {

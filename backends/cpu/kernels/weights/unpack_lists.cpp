@@ -37,7 +37,8 @@ UnpackedRows::UnpackedRows(const std::vector<std::vector<PackedSlice>>& groups, 
       column_at_(columns_at(geometry, panel, most_channels(groups))),
       group_(groups.size()) {}
 
-double UnpackedRows::row_nnz() const {
+double UnpackedRows::row_nnz() {
+  if (row_nnz_) return *row_nnz_;
   const auto behind = static_cast<std::uint16_t>(panel_bytes_);
   std::size_t weights = 0;
   for (const std::vector<PackedSlice>& slices : groups_) {
@@ -46,7 +47,8 @@ double UnpackedRows::row_nnz() const {
       if (is_padded_) weights -= static_cast<std::size_t>(std::ranges::count(slice.offsets, behind)) - kOffsetSlack;
     }
   }
-  return static_cast<double>(weights) / static_cast<double>(std::ssize(groups_) * rows_per_group_);
+  row_nnz_ = static_cast<double>(weights) / static_cast<double>(std::ssize(groups_) * rows_per_group_);
+  return *row_nnz_;
 }
 
 std::span<const WeightRow> UnpackedRows::read(std::int64_t first, std::int64_t count) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,7 @@ class UnpackedRows final : public RowSource {
                const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling, std::int64_t band_rows);
 
   std::int64_t columns() const override { return columns_; }
-  double row_nnz() const override;
+  double row_nnz() override;
   std::span<const WeightRow> read(std::int64_t first, std::int64_t count) override;
 
  private:
@@ -63,7 +64,8 @@ class UnpackedRows final : public RowSource {
   std::size_t step_;  // from an entry of a list to the next
   std::size_t panel_bytes_;
   std::vector<std::uint32_t> column_at_;
-  std::size_t group_;  // that is read; as many as there are before the first
+  std::optional<double> row_nnz_;  // counted once, for all groups
+  std::size_t group_;              // that is read; as many as there are before the first
   std::vector<Lists> lists_;
   // What was read last, and room for more.
   std::vector<std::uint32_t> read_columns_;
