@@ -127,9 +127,8 @@ void PooledWinograd::run_nchw(ThreadPool& pool, const Shape& shape, const float*
   const std::int64_t out_floats = element_count(output_shape(image), Layout::nchw);
   const std::int64_t whole = shape.n / pool.threads() * pool.threads();
   const std::int64_t height = output_shape(image).h;
-  pool.parallel_for(whole, [&](std::int64_t n) {
-    pool_rows(image, {0, height}, in + n * in_floats, out + n * out_floats);
-  });
+  pool.parallel_for(whole,
+                    [&](std::int64_t n) { pool_rows(image, {0, height}, in + n * in_floats, out + n * out_floats); });
   if (whole == shape.n) return;
   constexpr std::int64_t kLeastTileRows = 12;  // of a thread; two of them share one
   const std::int64_t parts = pool.threads();
