@@ -68,6 +68,26 @@ def test_released_lists_are_packed_again_for_tiles_of_any_size(
     assert len(set(tilings)) >= 2
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("algorithm", ["single", "pair"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_lists_made_on_several_threads_hold_all_weights(isa: str, algorithm: str, groups: int) -> None:
+    """Threads list some rows each, where there are many weights, and slices join what they have listed."""
+    rng = np.random.default_rng(18)
+    weights = random_sparse(rng, (150 * groups, 130, 3, 3), 0.25)
+    weights[60:75] = 0
+    source = _kernels.SparseWeights.from_dense(150 * groups, 1170, weights)
+    options = {"kernel": (3, 3), "pads": (1, 1, 1, 1), "layout": "planes", "algorithm": algorithm, "groups": groups}
+    for threads in (1, 2, 5):
+        pool = _kernels.ThreadPool(threads)
+        op = _kernels.Conv(source, isa=isa, **options)
+        for size in ((4, 4), (9, 20), (23, 11)):  # the first out of the weights, and others out of lists
+            x = random_array(rng, (1, 130 * groups, *size))
+            assert_close(run(pool, op, x), conv(x, weights, pads=(1, 1, 1, 1), groups=groups), 1170)
+            assert op.release_source()
+        assert op.source().nnz == source.nnz
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_shapes_in_rotation_are_packed_in_the_first_round_only(pool: _kernels.ThreadPool, algorithm: str) -> None:
     rng = np.random.default_rng(11)
