@@ -1,6 +1,7 @@
 """Time products of a few rows with packed int8 weights, with each extension of the instruction set, beside fp32.
 
-Each extension has the form that it prefers. "bits" is int8 as bits and values with all extensions of this machine.
+Each extension has the form that it prefers. "rounded" has all extensions of this machine and activations of 16 bits,
+and "bits" is int8 as bits and values with all extensions.
 
     python benchmarks/kernels/packed_rows.py [--weights 512x2048] [--density 0.5 0.3 0.1] [--rows 1 2 4 8 16]
         [--threads 1] [--rounds 40]
@@ -30,16 +31,21 @@ def measure(rows: int, columns: int, density: float, x_rows: int, threads: int, 
     weights = _kernels.SparseWeights.from_dense(rows, columns, integers)
     scales = np.full((rows, 1), 0.01, np.float32)
 
-    def products(values: str, isa: str = "", extension: str = "amx") -> list[_kernels.Matmul]:
+    def products(
+        values: str, isa: str = "", extension: str = "amx", *, rounds: bool = False
+    ) -> list[_kernels.Matmul]:
         own = scales if values == "int8" else None
         return [
             _kernels.Matmul(
-                _kernels.PackedRows(weights, values, own, isa=isa, extension=extension), extension=extension
+                _kernels.PackedRows(weights, values, own, isa=isa, extension=extension),
+                rounds_activations=rounds,
+                extension=extension,
             )
             for _ in range(_COPIES)
         ]
 
     ways = {name: products("int8", extension=name) for name in ("none", "vnni", "vbmi2", "amx")}
+    ways["rounded"] = products("int8", rounds=True)
     ways["bits"] = products("int8", "portable")  # whose kernels have no other form of sparse int8
     ways["fp32"] = products("float32")
     pool = _kernels.ThreadPool(threads)
@@ -53,7 +59,7 @@ def measure(rows: int, columns: int, density: float, x_rows: int, threads: int, 
                 op.run(pool, (x_rows, columns, 1, 1), x, y)
                 least[name] = min(least[name], time.perf_counter() - begin)
     words = rows * columns / 64 / threads
-    cells = "".join(f"{1e6 * s:8.0f} {1e9 * s / words:6.2f} {s / least['none']:5.2f}" for s in least.values())
+    cells = "".join(f"{1e6 * s:10.0f} {1e9 * s / words:6.2f} {s / least['none']:5.2f}" for s in least.values())
     return f"{density:7.2f} {x_rows:5}{cells}"
 
 
@@ -69,7 +75,7 @@ def main() -> None:
     rows, columns = map(int, arguments.weights.split("x"))
     print(
         "density  rows"
-        + "".join(f"{name + ' us':>8}     ns ratio" for name in ("none", "vnni", "vbmi2", "amx", "bits", "fp32"))
+        + "".join(f"{name + ' us':>10}     ns ratio" for name in ("none", "vnni", "vbmi2", "amx", "rounded", "bits", "fp32"))
     )
     for density in arguments.density:
         for x_rows in arguments.rows:

@@ -22,6 +22,7 @@ __all__ = [
     "pays",
     "quad_weights",
     "read_weights",
+    "rounds_activations",
 ]
 
 # Above this density the sparse kernels are no faster than onnxruntime's dense ones: of their 110 GFLOP/s (of active
@@ -37,6 +38,14 @@ WEIGHT_VALUES: dict[str, ValueType] = {"fp32": "float32", "bf16": "bfloat16", "f
 def pays(matrix: WeightMatrix) -> bool:
     """Whether kernels may gain from weights: enough are zero, or their values take fewer bytes than onnxruntime's."""
     return matrix.active_share <= SPARSE_BELOW or matrix.values != "float32"
+
+
+def rounds_activations(matrix: WeightMatrix) -> bool:
+    """Whether activations may have 16 bits: where the back end was asked for int8 weights, which lose far more.
+
+    What a model stores as int8 is multiplied by its activations as floats.
+    """
+    return matrix.values == "int8" and not matrix.is_stored
 
 
 def read_weights(matrices: Iterable[WeightMatrix], threads: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winograd
 from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.cpu.lower.weights import rounds_activations
 from sift_onnx.backends.lowering.resampling import Sampling
 from sift_onnx.backends.lowering.specs import (
     ArgExtreme,
@@ -54,7 +55,10 @@ def build(
     """
     if isinstance(weights, _kernels.PackedRows):
         assert isinstance(spec, Matmul)
-        return _kernels.Matmul(weights, spec.bias, activation=spec.activation, layout=layout, isa=isa)
+        return _kernels.Matmul(
+            weights, spec.bias, activation=spec.activation, layout=layout,
+            rounds_activations=rounds_activations(spec.weights), isa=isa,
+        )  # fmt: skip
     match spec:
         case Conv(pool=Pool() as pool) if weights is not None:
             return _kernels.PooledWinograd(

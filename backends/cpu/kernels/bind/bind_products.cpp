@@ -300,17 +300,20 @@ void bind_products(nb::module_& module) {
       .def(
           "__init__",
           [](Matmul* self, std::shared_ptr<const PackedRows> weights, const std::optional<FloatsIn>& bias,
-             const ActivationSpec& activation, const std::string& layout, const std::string& isa,
-             const std::string& extension) {
+             const ActivationSpec& activation, const std::string& layout, bool rounds_activations,
+             const std::string& isa, const std::string& extension) {
             const MatmulOptions options{.activation = activation_of(activation),
                                         .layout = named(kLayouts, layout, "layout"),
+                                        .rounds_activations = rounds_activations,
                                         .extension = named(kExtensions, extension, "extension")};
             const Unlocked unlocked;
             new (self) Matmul(std::move(weights), vector_of(bias), options, kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "planes",
-          "isa"_a = "", "extension"_a = "amx",
-          "For inputs of shape (m, columns, 1, 1). Operators of the same PackedRows share them. An extension "
+          "rounds_activations"_a = false, "isa"_a = "", "extension"_a = "amx",
+          "For inputs of shape (m, columns, 1, 1). Operators of the same PackedRows share them. Activations may be "
+          "rounded to 16 bits by a scale per row, where weights of int8 have one too, if that loses at most 2^-11 of "
+          "the mean magnitude of a row. An extension "
           "(none, vnni, vbmi2, amx: each has those before it) is of avx512, and used where this machine has it.")
       .def(
           "__init__",

@@ -114,7 +114,10 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Ot
 
 bool Matmul::shares_input(const Op& other) const {
   const auto* const next = dynamic_cast<const Matmul*>(&other);
-  if (next == nullptr || next->options_.layout != options_.layout) return false;
+  if (next == nullptr || next->options_.layout != options_.layout ||
+      next->options_.rounds_activations != options_.rounds_activations) {
+    return false;
+  }
   const PackedRows& own = *weights_;
   const PackedRows& others = *next->weights_;
   return &next->packed_kernels_ == &packed_kernels_ && others.columns() == own.columns() &&
@@ -186,6 +189,7 @@ Matmul::Few Matmul::operands_of(std::int64_t m, const float* in, bool lists, flo
                                             .group_columns = weights_->group_columns(),
                                             .lists = lists,
                                             .windows = weights_->is_windowed(),
+                                            .two_bytes = options_.rounds_activations,
                                             .columns = columns,
                                             .words = weights_->words(),
                                             .rows = static_cast<int>(m),

@@ -20,6 +20,9 @@ namespace sift::cpu {
 struct MatmulOptions {
   Activation activation;
   Layout layout = Layout::nchw;
+  // Activations may be rounded to 16 bits for weights of int8 with at most a scale per row, where these lose at most
+  // 2^-11 of the mean magnitude of a row of x.
+  bool rounds_activations = false;
   Extension extension = Extension::amx;  // instructions beyond the instruction set, where the machine has them
 };
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_reference import aligned, random_array, random_sparse
+from kernel_reference import aligned, product, random_array, random_sparse
 
 from sift_onnx.backends.cpu import _kernels
 
@@ -61,6 +61,26 @@ def test_products_of_one_input_are_those_of_each(
     for found, own in zip(outputs(pool, steps, m * sum(ROWS), x, m), weights, strict=True):
         wanted = x.astype(np.float64) @ own.T + np.arange(len(own))
         np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_products_that_round_activations_do_not_share_them(pool: _kernels.ThreadPool) -> None:
+    m = 8
+    rng = np.random.default_rng(0)
+    integers = [rng.integers(-127, 128, (rows, COLUMNS)).astype(np.float32) for rows in ROWS]
+    packed = [
+        _kernels.PackedRows(
+            _kernels.SparseWeights.from_dense(*own.shape, own), "int8", np.ones(len(own), np.float32)
+        )
+        for own in integers
+    ]
+    x = random_array(rng, (m, COLUMNS))
+    ops = [_kernels.Matmul(own, rounds_activations=i == 0) for i, own in enumerate(packed)]
+    starts = [0, m * ROWS[0], m * (ROWS[0] + ROWS[1])]
+    steps = [(op, (m, COLUMNS, 1, 1), (0, 0), NONE, (-1, at)) for op, at in zip(ops, starts, strict=True)] + copies(
+        m, [(ROWS[i], starts[i], i + 1) for i in range(3)]
+    )
+    for found, op in zip(outputs(pool, steps, m * sum(ROWS), x, m), ops, strict=True):
+        np.testing.assert_array_equal(found, product(pool, op, x))
 
 
 def test_what_one_writes_and_another_reads_is_waited_for(pool: _kernels.ThreadPool) -> None:

@@ -7,8 +7,13 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-inline bool is_in_tiles(const PackedRowsArgs& args) {
-  return args.form == OperandForm::tiles24 || args.form == OperandForm::tiles32;
+template <bool Masked>
+inline void multiply_in_tiles(const PackedRowsArgs& args) {
+  switch (limbs_of(args.form)) {
+    case 2: return multiply_few_rows<2, Masked>(args);
+    case 3: return multiply_few_rows<3, Masked>(args);
+    default: return multiply_few_rows<4, Masked>(args);
+  }
 }
 
 inline void multiply_amx(const PackedRowsArgs* parts, int count) {
@@ -16,19 +21,17 @@ inline void multiply_amx(const PackedRowsArgs* parts, int count) {
   for (int part = 0; part < count;) {
     const PackedRowsArgs& args = parts[part];
     int end = part + 1;
-    if (!is_in_tiles(args)) {
+    if (!is_in_tiles(args.form)) {
       multiply_wide(args);
       part = end;
       continue;
     }
-    while (end < count && is_in_tiles(parts[end])) ++end;
+    while (end < count && is_in_tiles(parts[end].form)) ++end;
     const TileRegisters registers;
     if (end - part > 1) {
       masked ? multiply_panels<true>(parts + part, end - part) : multiply_panels<false>(parts + part, end - part);
-    } else if (args.form == OperandForm::tiles24) {
-      masked ? multiply_few_rows<3, true>(args) : multiply_few_rows<3, false>(args);
     } else {
-      masked ? multiply_few_rows<4, true>(args) : multiply_few_rows<4, false>(args);
+      masked ? multiply_in_tiles<true>(args) : multiply_in_tiles<false>(args);
     }
     part = end;
   }

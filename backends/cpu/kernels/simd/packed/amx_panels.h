@@ -127,10 +127,10 @@ void multiply_panels(const PackedRowsArgs* parts, int count) {
       const int limbs = limbs_of(parts[part].form);
       for (int r = 0; r < rows; r += kTileRows) {
         const int some = std::min(kTileRows, rows - r);
-        if (limbs == 3) {
-          finish_sums<3>(parts[part], row + r, some, own + r * step, step);
-        } else {
-          finish_sums<4>(parts[part], row + r, some, own + r * step, step);
+        switch (limbs) {
+          case 2: finish_sums<2>(parts[part], row + r, some, own + r * step, step); break;
+          case 3: finish_sums<3>(parts[part], row + r, some, own + r * step, step); break;
+          default: finish_sums<4>(parts[part], row + r, some, own + r * step, step); break;
         }
       }
       own += tiles_of(parts[part].x_rows, limbs) * kTileLanes;

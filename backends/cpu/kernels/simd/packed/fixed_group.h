@@ -16,7 +16,7 @@ namespace sift::cpu::SIFT_ISA {
 // Rows of weights that are multiplied together: as many sums as hide the latency of a multiplication, and fit
 // registers.
 template <int Limbs>
-inline constexpr int kFixedRows = Limbs == 3 ? 8 : 4;
+inline constexpr int kFixedRows = Limbs == 4 ? 4 : 8;
 
 // _mm512_dpbusd_epi32: of sums that it returns, compilers copy each in every turn of a loop.
 [[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i bytes, __m512i weights) {
@@ -55,7 +55,7 @@ template <int Group>
 template <int Group, int Limbs>
 [[gnu::always_inline]] inline __m256 fixed_products(const __m512i (&limbs)[Limbs], std::int32_t sum, __m512d scales) {
   __m512d parts[4];
-  parts[3] = _mm512_setzero_pd();
+  for (auto& part : parts) part = _mm512_setzero_pd();
 #pragma GCC unroll 4
   for (int limb = 0; limb < Limbs; ++limb) {
     parts[limb] =

@@ -16,9 +16,12 @@ inline constexpr bool kSpreadsHalves = true;
 inline constexpr bool kSpreadsHalves = false;
 #endif
 
-// Bits of the largest magnitude, of numbers of 3 and 4 bytes; the top of those of 4 is no longer needed.
+// Bits of the largest magnitude, of numbers of 2, 3 and 4 bytes; the top of those of 4 is no longer needed.
 template <int Limbs>
-inline constexpr int kFixedBits = Limbs == 3 ? 23 : 30;
+inline constexpr int kFixedBits = Limbs == 4 ? 30 : 8 * Limbs - 1;
+// What numbers are at most, of 2 and 3 bytes: the largest may be rounded up.
+template <int Limbs>
+inline constexpr std::int32_t kMostFixed = static_cast<std::int32_t>((std::int64_t{2} << kFixedBits<Limbs>) - 1);
 // What is added to numbers, lest they are negative.
 template <int Limbs>
 inline constexpr double kFixedUnit = static_cast<double>(1 << kFixedBits<Limbs>);
@@ -27,10 +30,11 @@ inline constexpr std::int64_t kMostFixedColumns = 65536;
 // Bytes of a word of a row of x as fixed-point numbers.
 template <int Limbs>
 inline constexpr std::int64_t kFixedBytes = Limbs * kWordColumns;
-// How many times the mean magnitude the largest number of a row is at most, for 3 bytes: rounding then loses at most
-// 2^-16 of that mean. A mean of squares would hide a single number that is far above the others, whose weight may be
-// pruned.
+// How many times the mean magnitude the largest number of a row is at most. Rounding to 3 bytes then loses at most
+// 2^-16 of that mean, and to 2 bytes 2^-11, as fp16 loses of a number of that magnitude. A mean of squares would hide a
+// single number that is far above the others, whose weight may be pruned.
 inline constexpr float kMostOverMean = 64;
+inline constexpr float kMostOverMeanOfTwo = 32;
 
 // A word of x from columns one after the other to lanes as values come out of dwords: of Parts values each, the upper
 // one first. Of rows from `first` on.
@@ -53,13 +57,13 @@ inline void shuffle_words(const OperandArgs& args, int first) {
 template <int Limbs>
 [[gnu::always_inline]] inline void fix_word(const float* from, std::int64_t left, __m512 factor, std::byte* to) {
   const __m512i offset = _mm512_set1_epi32(1 << kFixedBits<Limbs>);
-  const __m512i most = _mm512_set1_epi32((1 << 24) - 1);
+  const __m512i most = _mm512_set1_epi32(kMostFixed<Limbs>);
   __m512i parts[4];
 #pragma GCC unroll 4
   for (int part = 0; part < 4; ++part) {
     const __m512 scaled = _mm512_mul_ps(some_columns(from + 16 * part, left - 16 * part), factor);
     parts[part] = _mm512_add_epi32(_mm512_cvtps_epi32(scaled), offset);
-    if constexpr (Limbs == 3) parts[part] = _mm512_min_epi32(parts[part], most);
+    if constexpr (Limbs < 4) parts[part] = _mm512_min_epi32(parts[part], most);
   }
   auto* const bytes = reinterpret_cast<__m128i*>(to);
 #pragma GCC unroll 4
@@ -73,15 +77,15 @@ template <int Limbs>
 }
 
 struct Magnitudes {
-  bool finite;           // no number is infinite or NaN
-  bool fit_three_bytes;  // numbers of 3 bytes are exact enough for all rows
+  bool finite;  // no number is infinite or NaN
+  int bytes;    // of fixed-point numbers that are exact enough for all rows
 };
 
-// The largest magnitude of each row of x.
+// The largest magnitude of each row of x, and what that means for fixed-point numbers.
 inline Magnitudes find_largest(const OperandArgs& args, float* largest) {
   constexpr std::uint32_t kInfinity = 0x7F800000U;
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-  Magnitudes found{true, true};
+  Magnitudes found{true, args.two_bytes ? 2 : 3};
   for (int row = 0; row < args.rows; ++row) {
     const float* const from = args.from + row * args.columns;
     __m512i most = _mm512_setzero_si512();
@@ -97,7 +101,12 @@ inline Magnitudes find_largest(const OperandArgs& args, float* largest) {
     found.finite &= top < kInfinity;
     __builtin_memcpy(largest + row, &top, sizeof top);
     const float sum = _mm512_reduce_add_ps(sums);
-    found.fit_three_bytes &= largest[row] * static_cast<float>(args.columns) <= kMostOverMean * sum;
+    const float all = largest[row] * static_cast<float>(args.columns);
+    if (!(all <= kMostOverMean * sum)) {
+      found.bytes = 4;
+    } else if (!(all <= kMostOverMeanOfTwo * sum)) {
+      found.bytes = std::max(found.bytes, 3);
+    }
   }
   return found;
 }
@@ -105,6 +114,14 @@ inline Magnitudes find_largest(const OperandArgs& args, float* largest) {
 // What a row is multiplied by; `args.scales` gets the inverse.
 template <int Limbs>
 inline __m512 fixed_factor(const OperandArgs& args, int row, float largest) {
+  if constexpr (Limbs == 2) {
+    // A power of two would use as little as half of the range. What is below has no inverse that is a float.
+    if (largest >= 0x1p-100F) {
+      constexpr auto kMost = static_cast<float>(kFixedUnit<2> - 1);
+      args.scales[row] = largest / kMost;
+      return _mm512_set1_ps(kMost / largest);
+    }
+  }
   int exponent = 0;
   std::frexp(largest, &exponent);
   const int shift = std::min(kFixedBits<Limbs> - exponent, 126);
@@ -193,12 +210,11 @@ inline OperandForm fixed_operands(const OperandArgs& args) {
     return OperandForm::shuffled;
   }
   float largest[kMostRows];
-  if (!find_largest(args, largest).fit_three_bytes) {
-    fix_rows<4>(args, largest);
-    return OperandForm::fixed32;
+  switch (find_largest(args, largest).bytes) {
+    case 2: fix_rows<2>(args, largest); return OperandForm::fixed16;
+    case 3: fix_rows<3>(args, largest); return OperandForm::fixed24;
+    default: fix_rows<4>(args, largest); return OperandForm::fixed32;
   }
-  fix_rows<3>(args, largest);
-  return OperandForm::fixed24;
 }
 
 }  // namespace sift::cpu::SIFT_ISA

@@ -127,7 +127,7 @@ template <int Limbs, bool Masked>
     }
   }
   __m256d parts[4];
-  parts[3] = _mm256_setzero_pd();
+  for (auto& part : parts) part = _mm256_setzero_pd();
 #pragma GCC unroll 4
   for (int limb = 0; limb < Limbs; ++limb) {
     const __m256d unit = _mm256_set1_pd(static_cast<double>(std::int64_t{1} << (8 * limb)));

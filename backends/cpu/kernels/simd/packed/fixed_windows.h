@@ -58,12 +58,11 @@ inline OperandForm fixed_window_operands(const OperandArgs& args) {
     place_rows(args, false);
     return OperandForm::unbounded;
   }
-  if (!found.fit_three_bytes) {
-    fix_planes<4>(args, largest);
-    return OperandForm::windowed32;
+  switch (found.bytes) {
+    case 2: fix_planes<2>(args, largest); return OperandForm::windowed16;
+    case 3: fix_planes<3>(args, largest); return OperandForm::windowed24;
+    default: fix_planes<4>(args, largest); return OperandForm::windowed32;
   }
-  fix_planes<3>(args, largest);
-  return OperandForm::windowed24;
 }
 
 // Half of the lanes of the sums of limbs, without what was added to the numbers of x.
@@ -132,16 +131,17 @@ template <int Limbs, int Rows>
 // A block is taken for all rows of x before the next.
 template <int Limbs>
 void multiply_fixed_windows(const PackedRowsArgs& args) {
+  // The sums of eight rows of four limbs are more than there are registers.
+  constexpr int kMost = Limbs == 4 ? 4 : 8;
   for (std::int64_t row = args.row_begin; row < args.row_end; row += kWindowRows) {
     const std::int64_t block = row / kWindowRows;
     for (int first = 0; first < args.x_rows;) {
-      // The sums of eight rows of four limbs are more than there are registers.
-      const int group = std::min(next_group_rows(args.x_rows - first), Limbs == 3 ? 8 : 4);
+      const int group = std::min(next_group_rows(args.x_rows - first), kMost);
       switch (group) {
         case 1: multiply_fixed_block<Limbs, 1>(args, block, first); break;
         case 2: multiply_fixed_block<Limbs, 2>(args, block, first); break;
         case 4: multiply_fixed_block<Limbs, 4>(args, block, first); break;
-        default: multiply_fixed_block<Limbs, Limbs == 3 ? 8 : 4>(args, block, first); break;
+        default: multiply_fixed_block<Limbs, kMost>(args, block, first); break;
       }
       first += group;
     }

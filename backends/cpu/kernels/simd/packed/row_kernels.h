@@ -38,13 +38,16 @@ static inline constexpr int interleaved_rows(int rows) { return rows <= 4 ? 4 : 
 enum class OperandForm : std::uint8_t {
   natural,      // as they were
   shuffled,     // in the order in which the kernel's values come out of their bytes; as they were in groups
-  fixed24,      // fixed-point numbers, a byte of each after the other: integer products and sums are exact
-  fixed32,      // the same with a byte more, where the largest number is far above the others of its row
-  tiles24,      // as fixed24, in tiles of several rows of x
+  fixed16,      // fixed-point numbers, a byte of each after the other: integer products and sums are exact
+  fixed24,      // the same with a byte more
+  fixed32,      // with two more, where the largest number is far above the others of its row
+  tiles16,      // as fixed16, in tiles of several rows of x
+  tiles24,      // as fixed24, likewise
   tiles32,      // as fixed32, likewise
   interleaved,  // [columns][interleaved_rows], for weights that become lists
   windowed,     // [words times 4][rows of a group][16], for weights in windows
-  windowed24,   // as fixed24, for weights in windows: [limbs][words][64] of each row
+  windowed16,   // as fixed16, for weights in windows: [limbs][words][64] of each row
+  windowed24,   // as fixed24, likewise
   windowed32,   // as fixed32, likewise
   unbounded     // as they were, in no groups; some are infinite or NaN, or beyond what kernels multiply int8 by
 };
@@ -54,13 +57,14 @@ struct OperandArgs {
   std::int64_t group_columns;  // of a scale; 0: all columns
   bool lists;                  // weights become lists, unless a number is infinite or NaN
   bool windows;                // weights are in windows of columns
+  bool two_bytes;              // fixed-point numbers may have two bytes
   std::int64_t columns;        // of the weights
   std::int64_t words;
   int rows;           // of x, up to kMostRows
   const float* from;  // [rows][columns]
   float* x;           // gets [rows][words][64], with zeros behind the last column, or as the result says; aligned to 64
                       // bytes, with room for interleaved_rows()
-  float* scales;      // [rows], of fixed24 and fixed32: what an integer is to be multiplied by
+  float* scales;      // [rows], of fixed-point numbers: what an integer is to be multiplied by
 };
 
 struct PackedRowsArgs {

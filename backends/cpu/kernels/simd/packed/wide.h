@@ -5,7 +5,8 @@
 // the largest magnitude is scaled by a power of two to [2^22, 2^23], 2^23 is added, and each of the three bytes is
 // multiplied by itself. Sums of products are exact, and what rounding x loses is at most 2^-22 of its largest
 // magnitude; the sum of the row's values, times 2^23, is taken off at the end. Where that may be much beside the other
-// numbers of the row, there are four bytes, with 30 bits for the largest.
+// numbers of the row, there are four bytes, with 30 bits for the largest. Where a product allows for it, and the largest
+// is not far above the others, there are two: it is scaled to 2^15, and rounding loses at most 2^-16 of it.
 #pragma once
 
 #include "simd/packed/fixed_group.h"
@@ -208,9 +209,11 @@ inline void multiply_wide(const PackedRowsArgs& args) {
     case OperandForm::interleaved: return multiply_lists(args);
     case OperandForm::windowed: return multiply_windows(args);
 #if defined(__AVX512VBMI__)
+    case OperandForm::windowed16: return multiply_fixed_windows<2>(args);
     case OperandForm::windowed24: return multiply_fixed_windows<3>(args);
     case OperandForm::windowed32: return multiply_fixed_windows<4>(args);
 #endif
+    case OperandForm::fixed16: return masked ? multiply_fixed<2, true>(args) : multiply_fixed<2, false>(args);
     case OperandForm::fixed24: return masked ? multiply_fixed<3, true>(args) : multiply_fixed<3, false>(args);
     case OperandForm::fixed32: return masked ? multiply_fixed<4, true>(args) : multiply_fixed<4, false>(args);
     default: break;
