@@ -132,11 +132,15 @@ void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, s
   run_few(pool, shape.n, in, runs);
 }
 
+PackedKind Matmul::kind() const {
+  return {weights_->type(), weights_->is_grouped(), options_.rounds_activations};
+}
+
 // Rows of x that are multiplied by what is packed.
 std::int64_t Matmul::most_few() const {
   if (weights_->is_list()) return kLanes;
   if (weights_->is_windowed()) return packed_kernels_.most_rows_in_windows(weights_->type());
-  return packed_kernels_.most_rows(weights_->type(), weights_->is_grouped(), weights_->density());
+  return packed_kernels_.most_rows(kind(), weights_->density());
 }
 
 // Whether lists of these weights, all of the same columns, are faster than what they are packed as.
@@ -151,7 +155,7 @@ bool Matmul::makes_lists(std::int64_t m, std::span<const SharedRun> runs) {
     rows += weights.rows();
   }
   const PackedRows& weights = *first.weights_;
-  const double below = first.packed_kernels_.list_below(weights.type(), weights.is_grouped(), static_cast<int>(m));
+  const double below = first.packed_kernels_.list_below(first.kind(), static_cast<int>(m));
   return static_cast<double>(nnz) < below * static_cast<double>(rows * weights.columns());
 }
 

@@ -48,6 +48,7 @@ class Matmul final : public Op {
  private:
   // Products of few rows of x, all of them with the same; a part are up to 16 of them.
   struct Few;
+  PackedKind kind() const;
   std::int64_t most_few() const;
   static bool makes_lists(std::int64_t m, std::span<const SharedRun> runs);
   std::int64_t part_floats(std::int64_t m) const;

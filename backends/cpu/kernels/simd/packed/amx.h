@@ -37,12 +37,12 @@ inline void multiply_amx(const PackedRowsArgs* parts, int count) {
   }
 }
 
-inline double amx_list_below(ValueType type, bool grouped, int x_rows) {
-  return type == ValueType::int8 && !grouped ? 0 : wide_list_below(type, grouped, x_rows);
+inline double amx_list_below(const PackedKind& kind, int x_rows) {
+  return is_fixed(kind) ? 0 : wide_list_below(kind, x_rows);
 }
 
-inline std::int64_t amx_most_rows(ValueType type, bool grouped, double density) {
-  return type == ValueType::int8 && !grouped ? kAnyRows : wide_most_rows(type, grouped, density);
+inline std::int64_t amx_most_rows(const PackedKind& kind, double density) {
+  return is_fixed(kind) ? kAnyRows : wide_most_rows(kind, density);
 }
 
 }  // namespace sift::cpu::SIFT_ISA

@@ -211,9 +211,9 @@ inline constexpr double kFloatsAsListsBelow = 0.125;
 inline constexpr double kBytesAsListsBelow = 0;
 
 // Without an instruction that compresses columns, lists take long to make.
-inline double list_below(ValueType, bool, int x_rows) { return x_rows > 12 ? 0.2 : 0; }
+inline double list_below(const PackedKind&, int x_rows) { return x_rows > 12 ? 0.2 : 0; }
 
-inline std::int64_t most_rows(ValueType, bool, double) { return 2 * kMostRows; }
+inline std::int64_t most_rows(const PackedKind&, double) { return 2 * kMostRows; }
 #else
 // In a cache, bringing floats and bytes to their columns takes as long as lists of about 0.5 and 0.4. Lists are more
 // bytes: 1.4 times as many at 0.35, and of int8, which is chosen for its size, 1.8 times at 0.2
@@ -225,11 +225,11 @@ inline constexpr double kBytesAsListsBelow = 0.2;
 inline constexpr double kListedBelowRows[kMostRows] = {0,   0,    0,    0,    0.3,  0.36, 0.36, 0.3,
                                                        0.4, 0.45, 0.45, 0.48, 0.65, 0.65, 0.65, 0.65};
 
-inline double list_below(ValueType, bool, int x_rows) { return kListedBelowRows[x_rows - 1]; }
+inline double list_below(const PackedKind&, int x_rows) { return kListedBelowRows[x_rows - 1]; }
 
 // Of more rows, lists that are made once for all of them take less time, and dense rows, which have the zeros of dense
 // enough weights, from fewer rows on.
-inline std::int64_t most_rows(ValueType, bool, double density) { return density >= 0.55 ? 12 : kMostRows; }
+inline std::int64_t most_rows(const PackedKind&, double density) { return density >= 0.55 ? 12 : kMostRows; }
 #endif
 
 #else
@@ -240,9 +240,9 @@ inline void multiply_packed(const PackedRowsArgs& args) {
 }
 
 // At any density: otherwise each row of x goes through the bits of the weights again.
-inline double list_below(ValueType, bool, int x_rows) { return x_rows == 1 ? 0 : 2; }
+inline double list_below(const PackedKind&, int x_rows) { return x_rows == 1 ? 0 : 2; }
 
-inline std::int64_t most_rows(ValueType, bool, double) { return kMostRows; }
+inline std::int64_t most_rows(const PackedKind&, double) { return kMostRows; }
 
 inline double window_bytes(ValueType) { return 0; }
 

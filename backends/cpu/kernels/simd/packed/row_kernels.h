@@ -132,6 +132,13 @@ struct FillInArgs : SomeRows {
 // Instructions beyond avx512; each has those before it, and VBMI2 comes with VBMI.
 enum class Extension : std::uint8_t { none, vnni, vbmi2, amx };
 
+// What says how long a product takes, beside sizes and the density.
+struct PackedKind {
+  ValueType type;
+  bool grouped;    // with scales of groups of columns
+  bool two_bytes;  // as OperandArgs has it
+};
+
 struct PackedRowKernels {
   OperandForm (*operands)(const OperandArgs&);
   // Up to kMostParts parts of the rows of x, by the same weights.
@@ -139,10 +146,10 @@ struct PackedRowKernels {
   void (*list)(const ListArgs&);
   void (*fill_in)(const FillInArgs&);
   // Several rows of x are multiplied faster by lists of weights if the weights have a density below this.
-  double (*list_below)(ValueType type, bool grouped, int x_rows);
+  double (*list_below)(const PackedKind& kind, int x_rows);
   // Rows of x up to which weights of this density are multiplied as they are packed, kMostRows at a time, faster than
   // by what is made of them for all rows.
-  std::int64_t (*most_rows)(ValueType type, bool grouped, double density);
+  std::int64_t (*most_rows)(const PackedKind& kind, double density);
   // The same of weights in windows.
   std::int64_t (*most_rows_in_windows)(ValueType type);
   // Up to how many times the bytes of bits and values sparse weights with at most a scale per row are multiplied faster

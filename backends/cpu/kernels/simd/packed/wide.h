@@ -164,23 +164,31 @@ inline constexpr double kBytesListedBelow[kMostRows] = {0,    0.015, 0.075, 0.07
 inline constexpr double kOthersListedBelow[kMostRows] = {0,   0.1, 0.1,  0.16, 0.23, 0.23, 0.23, 0.24,
                                                          0.3, 0.3, 0.32, 0.32, 0.42, 0.42, 0.42, 0.42};
 
-inline double wide_list_below(ValueType type, bool grouped, int x_rows) {
-  const bool is_fixed = type == ValueType::int8 && !grouped;
+// With activations of two bytes: less than that.
+inline constexpr double kTwoBytesListed = 0.85;
+
+// Multiplied as integers.
+inline bool is_fixed(const PackedKind& kind) { return kind.type == ValueType::int8 && !kind.grouped; }
+
+inline double wide_list_below(const PackedKind& kind, int x_rows) {
   // Without instructions that compress columns, writing lists takes longer than integer products.
-  if constexpr (!kSpreadsHalves) return is_fixed ? 0 : list_below(type, grouped, x_rows);
-  if (is_fixed) return kBytesListedBelow[x_rows - 1];
+  if constexpr (!kSpreadsHalves) return is_fixed(kind) ? 0 : list_below(kind, x_rows);
+  if (is_fixed(kind)) return kBytesListedBelow[x_rows - 1] * (kind.two_bytes ? kTwoBytesListed : 1.0);
   // Scales of groups take more time in lists.
-  return kOthersListedBelow[x_rows - 1] * (grouped ? 0.5 : 1.0);
+  return kOthersListedBelow[x_rows - 1] * (kind.grouped ? 0.5 : 1.0);
 }
 
-// Integer products take three quarters of the multiplications of dense rows, and need no lists
+// Integer products take three quarters of the multiplications of dense rows, or half of them, and need no lists
 // (docs/cpu-kernel-notes.md).
-inline std::int64_t wide_most_rows(ValueType type, bool grouped, double density) {
-  if (type == ValueType::int8 && !grouped) {
+inline std::int64_t wide_most_rows(const PackedKind& kind, double density) {
+  if (is_fixed(kind)) {
+    if (kind.two_bytes && kSpreadsHalves) {
+      return density >= 0.4 ? kAnyRows : density >= 0.25 ? 80 : most_rows(kind, density);
+    }
     if (density >= 0.45) return !kSpreadsHalves ? 128 : density >= 0.55 ? kAnyRows : 256;
-    return density >= 0.25 && kSpreadsHalves ? 48 : most_rows(type, grouped, density);
+    return density >= 0.25 && kSpreadsHalves ? 48 : most_rows(kind, density);
   }
-  if (!kSpreadsHalves) return most_rows(type, grouped, density);
+  if (!kSpreadsHalves) return most_rows(kind, density);
   return density >= 0.25 ? 64 : 40;
 }
 
