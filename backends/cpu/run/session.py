@@ -90,7 +90,7 @@ class InferenceSession:
                 share.
             weight_values: how weights of matrix products are held that the model stores in float32. ``fp32`` keeps
                 their bits; ``bf16``, ``fp16`` and ``int8``, with a scale per output, round them, and take fewer bytes
-                from memory.
+                from memory. With ``int8``, activations of these products may lose as much as in fp16.
             packed_cache: folder in which lowered models are kept: the next session on the same model opens without
                 reading it. The entry ``sift.packed_cache`` of ``sess_options`` says the same. docs/cpu-executor.md has
                 what it trusts.

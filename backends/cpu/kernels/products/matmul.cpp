@@ -132,9 +132,7 @@ void Matmul::run_shared(ThreadPool& pool, const Shape& shape, const float* in, s
   run_few(pool, shape.n, in, runs);
 }
 
-PackedKind Matmul::kind() const {
-  return {weights_->type(), weights_->is_grouped(), options_.rounds_activations};
-}
+PackedKind Matmul::kind() const { return {weights_->type(), weights_->is_grouped(), options_.rounds_activations}; }
 
 // Rows of x that are multiplied by what is packed.
 std::int64_t Matmul::most_few() const {

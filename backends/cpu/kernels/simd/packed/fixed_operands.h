@@ -21,7 +21,7 @@ template <int Limbs>
 inline constexpr int kFixedBits = Limbs == 4 ? 30 : 8 * Limbs - 1;
 // What numbers are at most, of 2 and 3 bytes: the largest may be rounded up.
 template <int Limbs>
-inline constexpr std::int32_t kMostFixed = static_cast<std::int32_t>((std::int64_t{2} << kFixedBits<Limbs>) - 1);
+inline constexpr std::int32_t kMostFixed = static_cast<std::int32_t>((std::int64_t{2} << kFixedBits<Limbs>)-1);
 // What is added to numbers, lest they are negative.
 template <int Limbs>
 inline constexpr double kFixedUnit = static_cast<double>(1 << kFixedBits<Limbs>);

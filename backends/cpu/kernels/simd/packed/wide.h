@@ -5,8 +5,8 @@
 // the largest magnitude is scaled by a power of two to [2^22, 2^23], 2^23 is added, and each of the three bytes is
 // multiplied by itself. Sums of products are exact, and what rounding x loses is at most 2^-22 of its largest
 // magnitude; the sum of the row's values, times 2^23, is taken off at the end. Where that may be much beside the other
-// numbers of the row, there are four bytes, with 30 bits for the largest. Where a product allows for it, and the largest
-// is not far above the others, there are two: it is scaled to 2^15, and rounding loses at most 2^-16 of it.
+// numbers of the row, there are four bytes, with 30 bits for the largest. Where a product allows for it, and the
+// largest is not far above the others, there are two: it is scaled to 2^15, and rounding loses at most 2^-16 of it.
 #pragma once
 
 #include "simd/packed/fixed_group.h"
