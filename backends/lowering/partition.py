@@ -33,12 +33,15 @@ def partition(groups: Sequence[NodeGroup], graph_outputs: Sequence[str]) -> list
     """Parts in an order in which they can run.
 
     All groups of one kind that can run, do, before the other kind has its turn: that makes few changes of kind, and
-    never a cycle.
+    never a cycle. What only regions of a later turn read waits for them, and becomes a part of them.
     """
+    turns = _turns(groups)
+    _postpone(groups, turns, graph_outputs)
     members_of = [
-        (on_kernels, members)
-        for on_kernels, turn in _turns(groups)
-        for members in (_components(turn) if on_kernels else [turn])
+        (on_kernels, [groups[i] for i in members])
+        for on_kernels, turn in turns
+        for members in (_components(groups, turn) if on_kernels else [turn])
+        if members
     ]
     readers: dict[str, set[int]] = defaultdict(set)
     for number, (_, members) in enumerate(members_of):
@@ -55,8 +58,8 @@ def partition(groups: Sequence[NodeGroup], graph_outputs: Sequence[str]) -> list
     return parts
 
 
-def _turns(groups: Sequence[NodeGroup]) -> list[tuple[bool, list[NodeGroup]]]:
-    """Runs of one kind; within each, groups in their original order."""
+def _turns(groups: Sequence[NodeGroup]) -> list[tuple[bool, list[int]]]:
+    """Indices of groups in runs of one kind; within each in their original order."""
     made = {name for group in groups for name in group.writes}
     waiting = [{name for name in group.reads if name in made} for group in groups]
     readers: dict[str, list[int]] = defaultdict(list)
@@ -67,7 +70,7 @@ def _turns(groups: Sequence[NodeGroup]) -> list[tuple[bool, list[NodeGroup]]]:
     for i, names in enumerate(waiting):
         if not names:
             ready[groups[i].step is not None].append(i)
-    turns: list[tuple[bool, list[NodeGroup]]] = []
+    turns: list[tuple[bool, list[int]]] = []
 
     def made_for(reader: int, name: str) -> None:
         waiting[reader].discard(name)
@@ -92,7 +95,7 @@ def _turns(groups: Sequence[NodeGroup]) -> list[tuple[bool, list[NodeGroup]]]:
         for reader, name in masks:
             made_for(reader, name)
         if members:
-            turns.append((kind, [groups[i] for i in sorted(members)]))
+            turns.append((kind, sorted(members)))
         kind = not kind
     return turns
 
@@ -105,9 +108,40 @@ def _is_cache_of(group: NodeGroup, name: str) -> bool:
     return group.step is not None and name != group.step.output
 
 
-def _components(groups: Sequence[NodeGroup]) -> list[list[NodeGroup]]:
-    """Groups of nodes that share values, and so the number of images or rows; in topological order each."""
-    parent = list(range(len(groups)))
+def _postpone(groups: Sequence[NodeGroup], turns: list[tuple[bool, list[int]]], graph_outputs: Sequence[str]) -> None:
+    """Move components whose results only later turns of kernels read to the first of these.
+
+    By themselves, they are regions without a layer that pays, such as what repeats a constant for each sequence.
+    """
+    turn_of = {i: number for number, (_, turn) in enumerate(turns) for i in turn}
+    readers: dict[str, set[int]] = defaultdict(set)
+    for i, group in enumerate(groups):
+        for name in group.reads:
+            readers[name].add(i)
+    # From the last: what is read by something that moves may move with it.
+    for number in range(len(turns) - 1, -1, -1):
+        on_kernels, turn = turns[number]
+        for members in _components(groups, turn) if on_kernels else ():
+            made = {name for i in members for name in groups[i].writes}
+            reading = set().union(*(readers[name] for name in made)).difference(members)
+            first = min((turn_of.get(i, number) for i in reading), default=number)
+            stays = (
+                first == number
+                or not made.isdisjoint(graph_outputs)
+                or not all(turns[turn_of[i]][0] for i in reading)
+                or any(not made.isdisjoint(_arrays_of(groups[i])) for i in reading)
+                or any(_is_cache_of(groups[i], name) for i in members for name in groups[i].writes)
+            )
+            if stays:
+                continue
+            turns[number] = (True, [i for i in turns[number][1] if i not in members])
+            turns[first] = (True, sorted([*turns[first][1], *members]))
+            turn_of.update(dict.fromkeys(members, first))
+
+
+def _components(groups: Sequence[NodeGroup], turn: Sequence[int]) -> list[list[int]]:
+    """Indices of groups that share values, and so the number of images or rows; in topological order each."""
+    parent = {i: i for i in turn}
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -116,15 +150,16 @@ def _components(groups: Sequence[NodeGroup]) -> list[list[NodeGroup]]:
         return i
 
     owner: dict[tuple[str, View | None], int] = {}
-    made = {name for group in groups for name in group.writes}
-    for i, group in enumerate(groups):
-        assert group.step is not None
+    made = {name for i in turn for name in groups[i].writes}
+    for i in turn:
+        step = groups[i].step
+        assert step is not None
         # A value from outside may be read as images by one group and as rows by another.
-        operands = () if group.step.view == "array" else group.step.inputs
-        keys = [(name, None if name in made else group.step.view) for name in operands if name in group.reads]
-        for key in [*keys, (group.step.output, None)]:
+        operands = () if step.view == "array" else step.inputs
+        keys = [(name, None if name in made else step.view) for name in operands if name in groups[i].reads]
+        for key in [*keys, (step.output, None)]:
             parent[root(i)] = root(owner.setdefault(key, i))
-    components: dict[int, list[NodeGroup]] = defaultdict(list)
-    for i, group in enumerate(groups):
-        components[root(i)].append(group)
+    components: dict[int, list[int]] = defaultdict(list)
+    for i in turn:
+        components[root(i)].append(i)
     return list(components.values())

@@ -15,7 +15,15 @@ from sift_onnx.backends.base import Placement
 from sift_onnx.backends.cpu.lower.costs import Estimate
 from sift_onnx.backends.cpu.lower.placements import placements_of
 from sift_onnx.backends.cpu.lower.profitability import MARGIN, Setting, is_sparse, region_estimates, why_not_profitable
-from sift_onnx.backends.cpu.lower.refusals import carried_out, circular, indivisible, own_reason, stranded, unsized
+from sift_onnx.backends.cpu.lower.refusals import (
+    carried_out,
+    circular,
+    indivisible,
+    islands,
+    own_reason,
+    stranded,
+    unsized,
+)
 from sift_onnx.backends.cpu.lower.region import Region, fused_steps, region_of
 from sift_onnx.backends.cpu.lower.weights import read_weights
 from sift_onnx.backends.lowering.dims import Dims
@@ -103,6 +111,7 @@ def _settle(
             or unsized(graph, parts)
             or carried_out(parts)
             or stranded(graph, parts)
+            or islands(graph, parts)
             or _unprofitable(graph, parts, dims, setting)
         )
         if not refused:

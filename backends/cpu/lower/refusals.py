@@ -16,6 +16,7 @@ from sift_onnx.backends.lowering.specs import (
     Conv,
     GatherElements,
     Joined,
+    LinearLayer,
     LinearResize,
     Matmul,
     OpenJoined,
@@ -130,6 +131,42 @@ def stranded(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], s
             if is_left or elsewhere.intersection(read):
                 refused[group.nodes] = "it is between nodes of onnxruntime"
     return refused
+
+
+def islands(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Groups that share only operands with the layers of their region: what they make, onnxruntime alone reads.
+
+    A mask that onnxruntime turns into another is such a one, where layers read its operand too. Kernels would have to
+    make it before onnxruntime's turn, and the layers after that turn would be a region of their own.
+    """
+    own = [part for part in parts if part.on_kernels]
+    groups = [group for part in own for group in part.groups]
+    maker = {name: group.nodes for group in groups for name in group.writes}
+    neighbours: dict[tuple[int, ...], set[tuple[int, ...]]] = defaultdict(set)
+    for group in groups:
+        for name in group.reads:
+            if name in maker:
+                neighbours[group.nodes].add(maker[name])
+                neighbours[maker[name]].add(group.nodes)
+    kept = [
+        group.nodes
+        for group in groups
+        if group.step is None
+        or isinstance(group.step.spec, (LinearLayer, Recurrent))
+        or not set(graph.outputs).isdisjoint(group.writes)
+    ]
+    reached = set(kept)
+    while kept:
+        added = neighbours[kept.pop()] - reached
+        reached |= added
+        kept.extend(added)
+    return {
+        group.nodes: "it is between nodes of onnxruntime"
+        for part in own
+        if any(group.nodes in reached for group in part.groups)
+        for group in part.groups
+        if group.nodes not in reached
+    }
 
 
 def own_reason(group: NodeGroup) -> str:

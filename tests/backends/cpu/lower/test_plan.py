@@ -391,3 +391,34 @@ def test_what_kernels_compute_for_onnxruntime_alone_parts_no_region():
     assert places(program)["root"] == "onnxruntime"
     assert places(program)["table"] == "kernels"
     assert_same_at_batches(net.model(), [2], {"x": (1, 9, 512)})
+
+
+@pytest.mark.usefixtures("every_region_pays")
+def test_a_constant_that_is_repeated_for_a_later_region_is_repeated_there():
+    """As DeBERTa's keys of relative positions: once for each sequence, in layers after a part of onnxruntime."""
+    net = SparseNet()
+    x = net.input("x", 2, 8, 512, declared=["n", 8, 512])
+    y = net.op("Hardmax", net.dense(x, 512, 512), name="left")
+    batch = net.op("Slice", net.op("Shape", x), net.constant([0]), net.constant([1]))
+    repeats = net.op("Concat", batch, net.constant([1, 1]), axis=0)
+    keys = net.op("Tile", net.op("Atan", net.weight(1, 512, 8)), repeats, name="keys")
+    net.output(net.dense(net.op("MatMul", net.dense(net.op("Add", x, y), 512, 512), keys), 8, 512))
+    program = assert_same_at_batches(net.model(), [1, 2, 5], {"x": (1, 8, 512)})
+    assert places(program)["left"] == "onnxruntime"
+    assert places(program)["keys"] == "kernels"
+
+
+def test_a_mask_that_onnxruntime_alone_reads_parts_no_region():
+    """It shares an operand with the layers, and would be computed in their region, before onnxruntime's turn."""
+    net = SparseNet()
+    x = net.input("x", 2, 8, 512, declared=["n", 8, 512])
+    kept = net.input("kept", 2, 8, declared=["n", 8])
+    y = net.op("Mul", net.op("Relu", net.dense(x, 512, 512)), net.op("Unsqueeze", kept, net.constant([2])))
+    row, column = (net.op("Unsqueeze", kept, net.constant([axis])) for axis in (1, 2))
+    both = net.op("Mul", row, column, name="both")
+    bias = net.op("Cast", net.op("Not", net.op("Cast", both, to=onnx.TensorProto.BOOL)), to=1)
+    scores = net.op("MatMul", y, net.op("Transpose", net.dense(y, 512, 512), perm=[0, 2, 1]))
+    net.output(net.dense(net.op("MatMul", net.op("Add", scores, bias), y), 512, 512))
+    program = assert_same_at_batches(net.model(), [1, 2, 5], {"x": (1, 8, 512), "kept": (1, 8)})
+    assert places(program)["both"] == "onnxruntime"
+    assert len(program.parts) == 2
