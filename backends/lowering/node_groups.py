@@ -28,7 +28,7 @@ from sift_onnx.backends.lowering.rules import (
     lower_node,
     operand_view,
 )
-from sift_onnx.backends.lowering.rules.flat_images import on_images
+from sift_onnx.backends.lowering.rules.flat_images import has_image, on_images
 from sift_onnx.backends.lowering.rules.step import dims_of
 from sift_onnx.backends.lowering.specs import (
     Elementwise,
@@ -120,7 +120,7 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
         steps: tuple[Step, ...]
         try:
             if index in gelus:
-                steps = (_gelu_step(graph, gelus[index], views, dims),)
+                steps = _gelu_steps(graph, gelus[index], views, dims)
             elif index in attentions:
                 steps = (_attention_step(graph, attentions[index], views, dims),)
             elif index in norms:
@@ -189,10 +189,15 @@ def values_read(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)
 
 
-def _gelu_step(graph: GraphView, found: GeluMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
+def _gelu_steps(
+    graph: GraphView, found: GeluMatch, views: Mapping[str, View], dims: Mapping[str, Dims]
+) -> tuple[Step, ...]:
     view = operand_view(graph, found.operand, views, dims)
     output = graph.nodes[found.nodes[-1]].output[0]
-    return Step(Elementwise("first", (found.activation, 0.0, 0.0)), (found.operand,), output, view, view, found.nodes)
+    step = Step(Elementwise("first", (found.activation, 0.0, 0.0)), (found.operand,), output, view, view, found.nodes)
+    if not has_image(found.operand, views):
+        return (step,)
+    return on_images(replace(step, view="image", result_view="image"), dims_of(graph, found.operand, dims), views)
 
 
 def _attention_step(

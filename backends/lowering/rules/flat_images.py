@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,20 @@ from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import is_standard_op
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View, check_type, dims_of
-from sift_onnx.backends.lowering.specs import Joined, Reshaped, result_dims
+from sift_onnx.backends.lowering.specs import Joined, Reshaped, Sliced, result_dims
 
-__all__ = ["APART", "TOGETHER", "FlatImages", "is_flat", "joined_channels", "on_images", "steps_on_images"]
+__all__ = [
+    "APART",
+    "TOGETHER",
+    "FlatImages",
+    "cut_channels",
+    "has_image",
+    "is_flat",
+    "joined_channels",
+    "needs_images",
+    "on_images",
+    "steps_on_images",
+]
 
 _IMAGE = " as an image"
 # Axes of an image of height one, from those of [n, c, l], and the other way round.
@@ -145,6 +157,11 @@ def _image_for(node: NodeView, name: str) -> str:
     return f"{name}{_IMAGE} for {node.proto.output[0]}"
 
 
+def has_image(name: str, views: Mapping[str, View]) -> bool:
+    """Whether a value on [n, c, l] is made of an image: values that such nodes make are."""
+    return f"{name}{_IMAGE}" in views
+
+
 def is_flat(node: NodeView) -> bool:
     """Whether a node is on [n, c, l] and has to be seen as one on images, or can be, since what is around it is."""
     operands = _activations(node)
@@ -153,12 +170,15 @@ def is_flat(node: NodeView) -> bool:
             return False
     except NotLowered:
         return False
-    # Values that such nodes make have an image.
-    made = [f"{node.proto.input[i]}{_IMAGE}" in node.views for i in operands]
+    made = [has_image(node.proto.input[i], node.views) for i in operands]
     if node.op == "Pad" or _joins_channels(node):
         # Of tokens it is left alone: there the axis is that of tokens.
         return any(made) or _is_read_by_images(node)
-    return node.op in _OF_IMAGES or (node.op in _OF_EITHER and all(made))
+    if node.op in _OF_IMAGES:
+        return True
+    # What comes from outside, such as a mask, may be read as either.
+    outside = [node.proto.input[i] not in node.views for i in operands]
+    return node.op in _OF_EITHER and any(made) and all(map(or_, made, outside))
 
 
 def _joins_channels(node: NodeView) -> bool:
@@ -169,6 +189,23 @@ def _joins_channels(node: NodeView) -> bool:
 def _is_read_by_images(node: NodeView) -> bool:
     readers = node.graph.readers.get(node.proto.output[0], ())
     return any(is_standard_op(node.graph.nodes[index], *_OF_IMAGES) for index in readers)
+
+
+def needs_images(node: NodeView) -> bool:
+    """Whether a node that is one on images has no rule for rows."""
+    return node.op not in _OF_EITHER
+
+
+def cut_channels(node: NodeView, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Steps of Slice or Split: those that cut an image's channels with what makes images, others as they are."""
+    (name, dims), flat = (node.proto.input[0], node.dims(0)), []
+    for step in steps:
+        spec = step.spec
+        cuts = isinstance(spec, Sliced) and all(part.axis == 1 for part in spec.ranges)
+        is_cut = cuts and len(dims) == 3 and step.inputs == (name,) and has_image(name, node.views)
+        whole = replace(step, view="image", result_view="image")
+        flat += on_images(whole, dims, node.views) if is_cut else [step]
+    return tuple(flat)
 
 
 def joined_channels(node: NodeView) -> Step:

@@ -29,7 +29,13 @@ from sift_onnx.backends.lowering.rules import (
     selection,
     slicing,
 )
-from sift_onnx.backends.lowering.rules.flat_images import is_flat, joined_channels, steps_on_images
+from sift_onnx.backends.lowering.rules.flat_images import (
+    cut_channels,
+    is_flat,
+    joined_channels,
+    needs_images,
+    steps_on_images,
+)
 from sift_onnx.backends.lowering.rules.quantized_layers import (
     convolution_of_bytes,
     dequantized_layer,
@@ -152,15 +158,22 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     try:
         fold_dequantized(node)
         if is_flat(node):
-            return _on_images(node, rule)
-        steps = _of_bytes(node, rule) or _of_integers(node, rule) or dequantized_layer(node) or rule(node)
+            try:
+                return _on_images(node, rule)
+            except NotLowered:
+                if needs_images(node):
+                    raise
+        made = _of_bytes(node, rule) or _of_integers(node, rule) or dequantized_layer(node) or rule(node)
+        steps = made if isinstance(made, tuple) else (made,)
+        if node.op in ("Slice", "Split"):
+            steps = cut_channels(node, steps)
     except NotLowered:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         # A node that contradicts itself; onnxruntime says what is wrong with it. The error is in numpy's own words.
         operands = ", ".join(_in_words(graph, name) for name in node.proto.input if name)
         raise NotLowered(f"its operands and attributes do not fit each other: {operands}") from error
-    return steps if isinstance(steps, tuple) else (steps,)
+    return steps
 
 
 def _in_words(graph: GraphView, name: str) -> str:

@@ -154,7 +154,7 @@ def test_pooling_agrees_with_onnxruntime(
     ceil_mode: bool,
     kind: str,
 ) -> None:
-    assume(all(pads[i] < kernel[i % 2] for i in range(4)))
+    pads = tuple(min(pad, kernel[i % 2] - 1) for i, pad in enumerate(pads))
     assume(all(size[i] + pads[i] + pads[i + 2] > (kernel[i] - 1) * dilation[i] for i in (0, 1)))
     x = random_array(np.random.default_rng(n), (n, 3, *size))
     attributes = {"kernel_shape": kernel, "strides": stride, "dilations": dilation, "pads": pads}
@@ -191,7 +191,7 @@ def test_maxima_of_every_other_column_are_those_of_onnxruntime(
     ceil_mode: bool,
 ) -> None:
     """Bit by bit; all pixels are negative, so that a zero for what is outside of the image would win."""
-    assume(all(pads[i] < kernel[i % 2] for i in range(4)))
+    pads = tuple(min(pad, kernel[i % 2] - 1) for i, pad in enumerate(pads))
     reach = ((kernel[0] - 1) * dilation, kernel[1] - 1)
     assume(all(size[i] + pads[i] + pads[i + 2] > reach[i] for i in (0, 1)))
     x = -1 - np.abs(random_array(np.random.default_rng(size), (2, 3, *size)))

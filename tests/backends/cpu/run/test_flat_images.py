@@ -114,6 +114,58 @@ def test_functions_between_layers():
     assert len(program.parts) == 1
 
 
+def composed_gelu(net, x):
+    """As torch's exporter writes it up to opset 19."""
+    error = net.op("Erf", net.op("Div", x, net.constant(np.float32(np.sqrt(2)))))
+    return net.op("Mul", net.op("Mul", x, net.op("Add", error, net.constant(1.0))), net.constant(0.5))
+
+
+def composed_mish(net, x):
+    """Up to opset 17."""
+    return net.op("Mul", x, net.op("Tanh", net.op("Softplus", x)))
+
+
+@pytest.mark.parametrize("activation", [composed_gelu, composed_mish])
+def test_an_activation_of_several_nodes_is_a_part_of_the_layer_before_it(activation):
+    """As in the feature extractors of wav2vec 2.0 and Whisper."""
+    net = SparseNet(opset=17)
+    x = net.input("x", 2, 4, 29, declared=["n", 4, "t"])
+    for inputs, stride in ((4, 2), (8, 2), (8, 1)):
+        x = activation(net, conv(net, x, inputs, 8, 3, strides=[stride]))
+    net.output(x)
+    program = assert_same_at_batches(net.model(), (1, 3, 17), {"x": (1, 4, 29)})
+    (region,) = regions(program)
+    assert [type(step.spec) for step in region.steps] == [Reshaped, Conv, Conv, Conv, Reshaped]
+
+
+@pytest.mark.parametrize("halving", ["Slice", "Split"])
+@pytest.mark.parametrize("mask", [(2, 1, 13), (2, 6, 13), (1, 1, 1)])
+def test_gated_layers_with_a_mask_are_images_throughout(halving, mask):
+    """As in a synthesizer of speech: halves of a layer's channels gate one another, padding is masked."""
+    net = SparseNet(opset=17)
+    x = net.input("x", 2, 4, 13, declared=["n", 4, "t"])
+    kept = net.input("kept", *mask, declared=["n" if mask[0] == 2 else 1, mask[1], "t" if mask[2] == 13 else 1])
+
+    def halves(y):
+        if halving == "Split":
+            return net.op("Split", y, net.constant([6, 6]), axis=1, outputs=2)
+        bounds = [[net.constant([value]) for value in (low, low + 6, 1)] for low in (0, 6)]
+        return [net.op("Slice", y, *each) for each in bounds]
+
+    x = net.op("Mul", conv(net, x, 4, 6, 1), kept)
+    for _ in range(2):
+        left, right = halves(conv(net, x, 6, 12, 3))
+        y = conv(net, net.op("Mul", net.op("Tanh", left), net.op("Sigmoid", right)), 6, 6, 1)
+        x = net.op("Mul", net.op("Add", x, y), kept)
+    net.output(conv(net, x, 6, 4, 3))
+    shapes = {"x": (1, 4, 13), "kept": (1, *mask[1:])} if mask[0] == 2 else {"x": (1, 4, 13)}
+    program = assert_same_at_batches(net.model(), (1, 3, 17), shapes)
+    (region,) = regions(program)
+    assert {step.view for step in region.steps if not isinstance(step.spec, Reshaped)} == {"image"}
+    # Of the inputs, of which one is read twice, and the output.
+    assert sum(isinstance(step.spec, Reshaped) for step in region.steps) <= 5
+
+
 def test_a_model_opens_again_from_a_cache(tmp_path):
     net = conformer()
     first, second = (
