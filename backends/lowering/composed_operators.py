@@ -6,10 +6,12 @@
 4. LRN is an average over neighbouring channels, which are the rows of an image of one channel.
 5. SpaceToDepth joins every n-th row and column.
 6. Einsum of one operand turns its axes, and sums those that the result does not have.
+7. Col2Im of blocks that do not overlap orders their axes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -247,6 +249,31 @@ class _ComposedOperators(NodeRewriter):
         self._add("Concat", parts, self._output(0), axis=1)
         return True
 
+    def write_blocks(self) -> bool:
+        """Col2Im whose steps are the sizes of blocks: positions in a block lie between those of blocks."""
+        image, block = (self.graph.values_of(self._input(position)) for position in (1, 2))
+        if image is None or block is None or image.size != block.size or len(self._dims or ()) != 3:
+            return False
+        sizes, steps = image.reshape(-1).tolist(), block.reshape(-1).tolist()
+        rank = len(steps)
+        ones = [1] * rank
+        plain = [steps, ones, [0] * (2 * rank)]
+        defaults = [ones, ones, [0] * (2 * rank)]
+        names = ("strides", "dilations", "pads")
+        given = [list(self._attribute(name, default)) for name, default in zip(names, defaults, strict=True)]
+        if given != plain or any(step < 1 or size % step for size, step in zip(sizes, steps, strict=True)):
+            return False
+        self._place_next()
+        counts = [size // step for size, step in zip(sizes, steps, strict=True)]
+        joined = (self._dims or ())[1]
+        channels = joined // math.prod(steps) if isinstance(joined, int) else -1
+        shape = self._constant([0, channels, *steps, *counts], "apart")
+        apart = self._made("Reshape", [self._input(0), shape], "blocks")
+        order = [axis for i in range(rank) for axis in (2 + rank + i, 2 + i)]
+        ordered = self._made("Transpose", [apart], "ordered", perm=[0, 1, *order])
+        self._add("Reshape", [ordered, self._constant([0, channels, *sizes], "image")], self._output(0))
+        return True
+
 
 _WRITERS: dict[str, Callable[[_ComposedOperators], bool]] = {
     "Sum": _ComposedOperators.write_sum,
@@ -259,6 +286,7 @@ _WRITERS: dict[str, Callable[[_ComposedOperators], bool]] = {
     "ReduceL1": _ComposedOperators.write_reduced_sizes,
     "ReduceLogSum": _ComposedOperators.write_reduced_logarithm,
     "ReduceLogSumExp": _ComposedOperators.write_reduced_exponentials,
+    "Col2Im": _ComposedOperators.write_blocks,
     "Einsum": _ComposedOperators.write_einsum,
     "LRN": _ComposedOperators.write_lrn,
     "SpaceToDepth": _ComposedOperators.write_space_to_depth,

@@ -112,6 +112,11 @@ class TensorCopies:
             # Lanes that come one by one out of as many lines of the cache: planes are two copies, each by whole lines.
             if in_lanes is None or mean_run(in_lanes, target) < _LEAST_RUN:
                 source = self.tensor(PlacedView.of(source, source.shape), "image", "planes", dtype)
+                if view.is_whole and joined is None and target.layout == "images16":
+                    # In its order, whatever the sizes: in planes it is the target's already.
+                    reorder = _kernels.Reorder("planes", isa=self.isa)
+                    self.calls.call(reorder, target.shape, (source.key,), target.key, dtype, step)
+                    return
             else:
                 positions, channels = in_lanes, channels * LANES
         first_channel = 0

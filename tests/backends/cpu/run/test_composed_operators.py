@@ -138,6 +138,36 @@ def test_blocks_of_one_channel_after_the_other_are_left_to_onnxruntime() -> None
     assert [node.op_type for node in view.nodes] == ["Conv", "SpaceToDepth"]
 
 
+@pytest.mark.parametrize("sizes", [([6, 8], [2, 4]), ([4, 6], [1, 1]), ([6, 6], [3, 6])])
+def test_blocks_that_do_not_overlap_are_put_into_an_image(sizes: tuple[list[int], list[int]]) -> None:
+    """As torch's dynamo exporter writes the end of a MobileViT block."""
+    image, block = sizes
+    size, count = int(np.prod(block)), int(np.prod(image) // np.prod(block))
+    net = SparseNet(opset=18)
+    x = net.dense(net.input("x", 2, count, 5, declared=["n", count, 5]), 5, 3 * size)
+    x = net.op("Transpose", x, perm=[0, 2, 1])
+    y = net.op("Col2Im", x, net.constant(image), net.constant(block), strides=block)
+    net.output(net.conv(y, 3, 4))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    for n in (1, 3, 17):
+        feeds = {"x": np.random.default_rng(n).standard_normal((n, count, 5)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+    assert left_to_onnxruntime(program) == {}
+    assert len(program.parts) == 1
+
+
+@pytest.mark.parametrize("attributes", [{"strides": [1, 1]}, {"strides": [2, 2], "pads": [1, 1, 1, 1]}, {}])
+def test_blocks_that_overlap_are_left_to_onnxruntime(attributes: dict[str, list[int]]) -> None:
+    image = [5, 5] if "pads" not in attributes else [4, 4]
+    count = 16 if "pads" not in attributes else 9
+    net = SparseNet(opset=18)
+    x = net.op("Relu", net.input("x", 2, 12, count, declared=["n", 12, count]))
+    net.output(net.op("Col2Im", x, net.constant(image), net.constant([2, 2]), **attributes))
+    view = with_elementary_operators(GraphView(Model.load(net.model())))
+    assert [node.op_type for node in view.nodes] == ["Relu", "Col2Im"]
+
+
 @pytest.mark.parametrize("equation", ["nhwpqc->nchpwq", "nhwpqc -> nhw", "...pqc->...cp", "hwpncq", "nhwpqc->cwn"])
 def test_einsum_of_one_operand(equation: str) -> None:
     """Patches become pixels, as diffusion transformers write it."""
