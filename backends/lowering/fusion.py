@@ -1,6 +1,7 @@
 """Fusion of normalization, residual, activation, padding and pooling into the convolution or product beside them.
 
-Eight rules, applied to the steps of one region until none applies; those of ``quantized_fusion`` come after them.
+Eight rules, applied to the steps of one region until none applies; those of ``quantized_fusion`` come after them, and
+``flattened_rows`` before them.
 "Sole" is a value that one step reads, once and in the view that it was made in, and that does not leave the region.
 
 1. A step per channel after a sole result without activation is folded into weights and bias, or, after a layer of
@@ -22,6 +23,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.flattened_rows import before_reshapes
 from sift_onnx.backends.lowering.quantized_fusion import QUANTIZED_RULES, with_dynamic_bytes
 from sift_onnx.backends.lowering.region_steps import Merged, RegionSteps, merged
 from sift_onnx.backends.lowering.rules import Step
@@ -52,15 +55,22 @@ __all__ = ["fuse"]
 _ACTIVATED = (Conv, Depthwise, Matmul, Elementwise, ChannelCombine, ChannelScale, QuantizedMatmul)
 
 
-def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callable[[Conv, Pool], bool]) -> list[Step]:
+def fuse(
+    steps: Sequence[Step],
+    outputs: Collection[str],
+    pools_at_once: Callable[[Conv, Pool], bool],
+    dims_of: Callable[[str], Dims | None] = lambda _: None,
+) -> list[Step]:
     """Fewer steps that compute the same.
 
     Args:
         steps: of one region, in topological order.
         outputs: values that leave the region.
         pools_at_once: whether the back end has one operator for a convolution and the pooling after it.
+        dims_of: sizes of a value by its name, where they are known.
     """
-    region = RegionSteps(_without_detours(steps, outputs), outputs, pools_at_once)
+    straight = before_reshapes(_without_detours(steps, outputs), outputs, dims_of)
+    region = RegionSteps(straight, outputs, pools_at_once)
     for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool, *QUANTIZED_RULES):
         region.apply(rule)
     return with_dynamic_bytes([part for step in region.needed() for part in _unfolded(step)])

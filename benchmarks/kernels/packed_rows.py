@@ -31,9 +31,7 @@ def measure(rows: int, columns: int, density: float, x_rows: int, threads: int, 
     weights = _kernels.SparseWeights.from_dense(rows, columns, integers)
     scales = np.full((rows, 1), 0.01, np.float32)
 
-    def products(
-        values: str, isa: str = "", extension: str = "amx", *, rounds: bool = False
-    ) -> list[_kernels.Matmul]:
+    def products(values: str, isa: str = "", extension: str = "amx", *, rounds: bool = False) -> list[_kernels.Matmul]:
         own = scales if values == "int8" else None
         return [
             _kernels.Matmul(
@@ -73,10 +71,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     arguments = parser.parse_args()
     rows, columns = map(int, arguments.weights.split("x"))
-    print(
-        "density  rows"
-        + "".join(f"{name + ' us':>10}     ns ratio" for name in ("none", "vnni", "vbmi2", "amx", "rounded", "bits", "fp32"))
-    )
+    names = ("none", "vnni", "vbmi2", "amx", "rounded", "bits", "fp32")
+    print("density  rows" + "".join(f"{name + ' us':>10}     ns ratio" for name in names))
     for density in arguments.density:
         for x_rows in arguments.rows:
             print(measure(rows, columns, density, x_rows, arguments.threads, arguments.rounds), flush=True)

@@ -82,7 +82,8 @@ def lower(
     for part in parts:
         if part.on_kernels:
             made.append(region_of(graph, part))
-            own = region_estimates(fused_steps(part), _known(graph, part, dims), part.inputs, part.outputs, setting)
+            known = _known(graph, part, dims)
+            own = region_estimates(fused_steps(graph, part), known, part.inputs, part.outputs, setting)
             estimates = [a + b for a, b in zip(estimates, own, strict=True)]
         else:
             made.append(Subgraph.of(graph, _nodes(part), part.inputs, part.outputs))
@@ -141,7 +142,7 @@ def _unprofitable(
             continue
         known = _known(graph, part, dims)
         is_alone = len(parts) == 1
-        reason = why_not_profitable(fused_steps(part), known, part.inputs, part.outputs, setting, is_alone)
+        reason = why_not_profitable(fused_steps(graph, part), known, part.inputs, part.outputs, setting, is_alone)
         if reason:
             refused.update((group.nodes, own_reason(group) or reason) for group in part.groups)
     return refused

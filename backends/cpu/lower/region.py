@@ -174,9 +174,10 @@ class Region:
         return DType.INT8 if name in self.signed else self.dtypes.get(name, DType.FLOAT32)
 
 
-def fused_steps(part: Part) -> list[Step]:
+def fused_steps(graph: GraphView, part: Part) -> list[Step]:
     """The steps of a part for kernels, after fusion."""
-    return fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
+    steps = [group.step for group in part.groups if group.step is not None]
+    return fuse(steps, part.outputs, pools_at_once, graph.dims)
 
 
 def _turns_volumes(steps: Sequence[Step]) -> bool:
@@ -185,7 +186,7 @@ def _turns_volumes(steps: Sequence[Step]) -> bool:
 
 def region_of(graph: GraphView, part: Part) -> Region:
     """The region of a part for kernels."""
-    prepared, steps = _parted(fused_steps(part))
+    prepared, steps = _parted(fused_steps(graph, part))
     caches = tuple(step.cache for step in steps if step.cache is not None)
     outputs = tuple(name for name in part.outputs if not any(name in cache.written for cache in caches))
     inputs = _inputs_of(steps)

@@ -198,7 +198,8 @@ def needs_images(node: NodeView) -> bool:
 
 def cut_channels(node: NodeView, steps: Sequence[Step]) -> tuple[Step, ...]:
     """Steps of Slice or Split: those that cut an image's channels with what makes images, others as they are."""
-    (name, dims), flat = (node.proto.input[0], node.dims(0)), []
+    name, dims = node.proto.input[0], node.dims(0)
+    flat: list[Step] = []
     for step in steps:
         spec = step.spec
         cuts = isinstance(spec, Sliced) and all(part.axis == 1 for part in spec.ranges)

@@ -68,9 +68,7 @@ def test_products_that_round_activations_do_not_share_them(pool: _kernels.Thread
     rng = np.random.default_rng(0)
     integers = [rng.integers(-127, 128, (rows, COLUMNS)).astype(np.float32) for rows in ROWS]
     packed = [
-        _kernels.PackedRows(
-            _kernels.SparseWeights.from_dense(*own.shape, own), "int8", np.ones(len(own), np.float32)
-        )
+        _kernels.PackedRows(_kernels.SparseWeights.from_dense(*own.shape, own), "int8", np.ones(len(own), np.float32))
         for own in integers
     ]
     x = random_array(rng, (m, COLUMNS))
