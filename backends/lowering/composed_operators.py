@@ -7,6 +7,7 @@
 5. SpaceToDepth joins every n-th row and column.
 6. Einsum of one operand turns its axes, and sums those that the result does not have.
 7. Col2Im of blocks that do not overlap orders their axes.
+8. A cubic Resize is a product with the weights of rows, and one with those of columns, nearly all of them zero.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import onnx
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.graph_writer import GraphWriter
 from sift_onnx.backends.lowering.node_rewriter import NodeRewriter
+from sift_onnx.backends.lowering.resampling import COORDINATES, Sampling
 from sift_onnx.operators.einsum_terms import einsum_terms
 
 __all__ = ["with_elementary_operators"]
@@ -249,6 +251,51 @@ class _ComposedOperators(NodeRewriter):
         self._add("Concat", parts, self._output(0), axis=1)
         return True
 
+    def write_cubic(self) -> bool:
+        """Resize of height and width between sizes that are known, by cubic convolution."""
+        dims, names = self._dims, ("coordinate_transformation_mode", "keep_aspect_ratio_policy")
+        coordinates, policy = (
+            self._attribute(name, default).decode()
+            for name, default in zip(names, (b"half_pixel", b"stretch"), strict=True)
+        )
+        sizes = [size for size in (dims or ())[2:] if isinstance(size, int)]
+        known = dims is not None and len(dims) == 4 and len(sizes) == 2
+        if self._attribute("mode", b"nearest") != b"cubic" or not known or coordinates not in COORDINATES:
+            return False
+        if policy != "stretch" or self._attribute("antialias", 0) or self._attribute("axes", ()):
+            return False
+        samplings = self._samplings(coordinates)
+        if samplings is None:
+            return False
+        self._place_next()
+        x, a = self._input(0), float(self._attribute("cubic_coeff_a", -0.75))
+        excludes = bool(self._attribute("exclude_outside", 0))
+        for what, axis in (("rows", 3), ("columns", 2)):
+            weights = samplings[axis - 2].cubic_weights(sizes[axis - 2], a, excludes)
+            name = self._constant(np.ascontiguousarray(weights.T), f"weights of {what}", np.float32)
+            x = self._made("Transpose", [self._made("MatMul", [x, name], what)], f"{what} turned", perm=[0, 1, 3, 2])
+        self._add("Identity", [x], self._output(0))
+        return True
+
+    def _samplings(self, coordinates: str) -> tuple[Sampling, Sampling] | None:
+        """Those of height and width; None if they are not known, or other axes are resized as well."""
+        dims = self._dims or ()
+        if self._input(3):
+            sizes = self.graph.vector(self._input(3))
+            if sizes is None or len(sizes) != 4 or sizes[:2] != dims[:2]:
+                return None
+            pairs = [(size, own) for size, own in zip(sizes[2:], dims[2:], strict=True) if isinstance(size, int)]
+            made = [Sampling(size / own, size, coordinates) for size, own in pairs if isinstance(own, int) and own]
+        else:
+            values = self.graph.values_of(self._input(2))
+            scales = [] if values is None else [float(scale) for scale in values.reshape(-1)]
+            if len(scales) != 4 or scales[:2] != [1, 1] or min(scales) <= 0:
+                return None
+            made = [Sampling(scale, None, coordinates) for scale in scales[2:]]
+        if len(made) != 2 or any(not sampling.size_of(size) for sampling, size in zip(made, dims[2:], strict=True)):
+            return None
+        return made[0], made[1]
+
     def write_blocks(self) -> bool:
         """Col2Im whose steps are the sizes of blocks: positions in a block lie between those of blocks."""
         image, block = (self.graph.values_of(self._input(position)) for position in (1, 2))
@@ -288,6 +335,7 @@ _WRITERS: dict[str, Callable[[_ComposedOperators], bool]] = {
     "ReduceLogSumExp": _ComposedOperators.write_reduced_exponentials,
     "Col2Im": _ComposedOperators.write_blocks,
     "Einsum": _ComposedOperators.write_einsum,
+    "Resize": _ComposedOperators.write_cubic,
     "LRN": _ComposedOperators.write_lrn,
     "SpaceToDepth": _ComposedOperators.write_space_to_depth,
 }

@@ -96,12 +96,13 @@ def _positions(size: Dim, stride: int, room: int) -> Dim:
         strides = [part for part in (divided(symbol, stride) for symbol in symbols) if part is not None]
         if len(strides) == len(symbols):
             return added([*strides, room // stride + 1])
-    match base:
-        # Of no windows there are none where a part of the first one is taken off.
-        case ("window", inner, int(first), int(own), 0) if own >= -first or room < 0:
-            return _positions(inner, first * stride, own + first * (1 + room))
     more = max(room // stride + 1, 0)
-    return added([("window", base, stride, room - more * stride, 0), more])
+    room -= more * stride
+    match base:
+        # Of no windows there are none, since a part of the first one is taken off: ``room`` is negative.
+        case ("window", inner, int(first), int(own), 0):
+            return added([_positions(inner, first * stride, own + first * (1 + room)), more])
+    return added([("window", base, stride, room, 0), more])
 
 
 def cut(size: Dim, end: Dim) -> Dim:

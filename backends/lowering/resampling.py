@@ -67,6 +67,32 @@ class Sampling:
         at = np.clip(self._coordinates(operand), 0, operand - 1)
         return [(int(x), min(int(x) + 1, operand - 1), float(x - np.floor(x))) for x in at]
 
+    def cubic_weights(
+        self, operand: int, a: float, excludes: bool
+    ) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+        """What each pixel counts in each one of the result, [size, operand], by cubic convolution.
+
+        R. G. Keys, Cubic convolution interpolation for digital image processing, 1981. Two pixels on either side count,
+        those beyond an end as the last one.
+
+        Args:
+            operand: its size.
+            a: slope of the weights at one pixel's distance.
+            excludes: whether pixels beyond an end count nothing, and the others more.
+        """
+        at = self._coordinates(operand)
+        weights = np.zeros((at.size, operand), np.float32)
+        for step in (-1, 0, 1, 2):
+            pixels = np.floor(at) + step
+            far = np.abs(at - pixels)
+            near = ((a + 2) * far - (a + 3)) * far * far + 1
+            beyond = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+            share = np.where(far <= 1, near, beyond)
+            if excludes:
+                share = np.where((pixels >= 0) & (pixels < operand), share, 0)
+            np.add.at(weights, (np.arange(at.size), np.clip(pixels, 0, operand - 1).astype(np.int64)), share)
+        return weights / weights.sum(axis=1, keepdims=True) if excludes else weights
+
     def _coordinates(self, operand: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
         size = self.size_of(operand)
         assert isinstance(size, int)

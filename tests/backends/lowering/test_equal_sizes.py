@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from nets import Net
 
@@ -66,6 +66,7 @@ def test_sizes_are_equal_in_all_runs_where_the_names_are(first: Dim, second: Dim
 
 @SLOWLY_DRAWN
 @given(SIZES, st.sampled_from(["a", "b"]))
+@example(changed(changed("b", 4, "window"), 1, "window"), "b")
 def test_a_size_and_the_same_of_another_name_are_equated(size: Dim, name: str) -> None:
     other = bound(size, {name: "z"})
     expected = (name, "z") if name in names_in(size) else None

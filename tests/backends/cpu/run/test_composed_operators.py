@@ -213,3 +213,50 @@ def test_other_types_and_axes_of_a_run_stay_as_they_are() -> None:
     net.output(net.op("ReduceL1", net.op("Cast", x, to=onnx.TensorProto.INT32)))
     graph = GraphView(Model.load(net.model()))
     assert with_elementary_operators(graph) is graph
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize(
+    ("target", "attributes"),
+    [
+        ([7, 9], {}),
+        ([13, 4], {"cubic_coeff_a": -0.5}),
+        ([7, 16], {"exclude_outside": 1}),
+        ([1, 9], {}),
+        ([2.0, 0.4], {}),
+        ([1.3, 3.0], {"exclude_outside": 1, "cubic_coeff_a": -0.6}),
+    ],
+)
+def test_cubic_resize_is_two_products(coordinates: str, target: list[float], attributes: dict[str, Any]) -> None:
+    net = SparseNet(opset=17)
+    x = net.conv(net.input("x", 2, 3, 7, 9, declared=["n", 3, 7, 9]), 3, 4)
+    if isinstance(target[0], float):
+        sizes = ["", net.constant([1.0, 1.0, *target])]
+    else:
+        batch = net.op("Slice", net.op("Shape", x), net.constant([0]), net.constant([2]))
+        sizes = ["", "", net.op("Concat", batch, net.constant([int(size) for size in target]), axis=0)]
+    y = net.op(
+        "Resize", x, *sizes, mode="cubic", coordinate_transformation_mode=coordinates, name="resize", **attributes
+    )
+    net.output(net.conv(net.op("Relu", y), 4, 3))
+    model = net.model()
+    program = CpuProgram(model, ONE_THREAD)
+    for n in (1, 3, 17):
+        feeds = {"x": np.random.default_rng(n).standard_normal((n, 3, 7, 9)).astype(np.float32)}
+        assert_same_as_onnxruntime(model, feeds, program)
+    assert left_to_onnxruntime(program) == {}
+    assert len(program.parts) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"antialias": 1}, {"keep_aspect_ratio_policy": "not_larger"}, {"axes": [2, 3]}, {"declared": "h"}]
+)
+def test_other_cubic_resizes_are_left_to_onnxruntime(change: dict[str, Any]) -> None:
+    """Antialiasing weighs more pixels; the others are rare."""
+    declared = ["n", 3, change.pop("declared", 7), 9]
+    net = SparseNet(opset=18)
+    x = net.op("Relu", net.input("x", 2, 3, 7, 9, declared=declared))
+    target = net.constant([5, 6] if "axes" in change else [2, 3, 5, 6], dtype=np.int64)
+    net.output(net.op("Resize", x, "", "", target, mode="cubic", **change))
+    view = with_elementary_operators(GraphView(Model.load(net.model())))
+    assert [node.op_type for node in view.nodes] == ["Relu", "Resize"]

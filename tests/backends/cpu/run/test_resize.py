@@ -164,7 +164,11 @@ def test_older_opsets(opset):
 
 @pytest.mark.parametrize(
     "attributes",
-    [{"mode": "cubic"}, {"coordinate_transformation_mode": "tf_crop_and_resize"}, {"antialias": 1, "mode": "linear"}],
+    [
+        {"mode": "cubic", "antialias": 1},
+        {"coordinate_transformation_mode": "tf_crop_and_resize"},
+        {"antialias": 1, "mode": "linear"},
+    ],
 )
 def test_what_is_not_resized_in_kernels_says_so(attributes):
     def resize(net, x):
