@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from sift_onnx.backends.lowering.dims import Dims, product
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import ChannelScale, Elementwise, Reshaped
 
@@ -93,7 +94,8 @@ class _Moved:
         is_plain = isinstance(spec, ChannelScale) or (
             isinstance(spec, Elementwise) and not spec.broadcasts and not spec.repeats
         )
-        if not is_plain or (step.view, step.result_view) != ("rows", "rows") or step.mask:
+        are_floats = step.dtype is step.result_dtype is DType.FLOAT32
+        if not is_plain or not are_floats or (step.view, step.result_view) != ("rows", "rows") or step.mask:
             return None
         sources = [self._reshapes[name] for name in step.inputs if name in self._reshapes]
         origins = {self._dims(source.inputs[0]) for source in sources}

@@ -134,7 +134,8 @@ def _postpone(groups: Sequence[NodeGroup], turns: list[tuple[bool, list[int]]], 
             )
             if stays:
                 continue
-            turns[number] = (True, [i for i in turns[number][1] if i not in members])
+            gone = set(members)
+            turns[number] = (True, [i for i in turns[number][1] if i not in gone])
             turns[first] = (True, sorted([*turns[first][1], *members]))
             turn_of.update(dict.fromkeys(members, first))
 

@@ -139,7 +139,7 @@ def test_an_activation_of_several_nodes_is_a_part_of_the_layer_before_it(activat
 
 
 @pytest.mark.parametrize("halving", ["Slice", "Split"])
-@pytest.mark.parametrize("mask", [(2, 1, 13), (2, 6, 13), (1, 1, 1)])
+@pytest.mark.parametrize("mask", [(2, 1, 13), (2, 6, 13), (1, 1, 1), (2, 1, 1), (2, 6, 1)])
 def test_gated_layers_with_a_mask_are_images_throughout(halving, mask):
     """As in a synthesizer of speech: halves of a layer's channels gate one another, padding is masked."""
     net = SparseNet(opset=17)
@@ -164,6 +164,21 @@ def test_gated_layers_with_a_mask_are_images_throughout(halving, mask):
     assert {step.view for step in region.steps if not isinstance(step.spec, Reshaped)} == {"image"}
     # Of the inputs, of which one is read twice, and the output.
     assert sum(isinstance(step.spec, Reshaped) for step in region.steps) <= 5
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add", "Sub", "Max", "Div"])
+@pytest.mark.parametrize("shape", [(1, 6, 13), (1, 6, 1), (1, 1, 13), (2, 1, 13), (2, 6, 1), (2, 1, 1), (2, 6, 13)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_second_operand_from_outside_has_any_sizes(op, shape, is_first):
+    """As images where kernels have that, and else as rows or in onnxruntime."""
+    net = SparseNet(opset=17)
+    x = conv(net, net.input("x", 2, 4, 13, declared=["n", 4, 13]), 4, 6, 3)
+    other = net.input("other", *shape, declared=["n" if shape[0] == 2 else 1, *shape[1:]])
+    operands = (other, x) if is_first else (x, other)
+    net.output(conv(net, net.op(op, *operands), 6, 4, 3))
+    shapes = {"x": (1, 4, 13)} | ({"other": (1, *shape[1:])} if shape[0] == 2 else {})
+    # Quotients by what is nearly zero are large.
+    assert_same_at_batches(net.model(), (2, 17), shapes, **({"tolerance": 1e-3} if op == "Div" else {}))
 
 
 def test_a_model_opens_again_from_a_cache(tmp_path):
