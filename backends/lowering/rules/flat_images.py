@@ -267,7 +267,8 @@ def on_images(step: Step, dims: Dims, views: Mapping[str, View]) -> tuple[Step, 
         return (step,)
     (name,) = step.inputs
     image = f"{name}{_IMAGE} for {step.output}"
-    before = Step(Reshaped(APART), (name,), image, views.get(name, "rows"), "image", step.nodes)
+    own = views.get(name, "rows")
+    before = Step(Reshaped(APART), (name,), image, own, "image", step.nodes, dtype=step.dtype, result_dtype=step.dtype)
     on_image = replace(step, inputs=(image,), output=f"{step.output}{_IMAGE}")
     return before, on_image, _back(on_image)
 

@@ -7,7 +7,10 @@ from sparse_nets import SparseNet, assert_same_as_onnxruntime, assert_same_at_ba
 
 import sift_onnx
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Joined, Reshaped
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.rules.flat_images import on_images
+from sift_onnx.backends.lowering.specs import Conv, Depthwise, Joined, Range, Reshaped, Sliced
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -179,6 +182,15 @@ def test_a_second_operand_from_outside_has_any_sizes(op, shape, is_first):
     shapes = {"x": (1, 4, 13)} | ({"other": (1, *shape[1:])} if shape[0] == 2 else {})
     # Quotients by what is nearly zero are large.
     assert_same_at_batches(net.model(), (2, 17), shapes, **({"tolerance": 1e-3} if op == "Div" else {}))
+
+
+def test_bytes_that_are_cut_stay_bytes():
+    """Where a part of onnxruntime lies before them, they are made an image themselves."""
+    cut = Sliced((Range(1, 0, 2, of=4),))
+    step = Step(cut, ("x",), "y", "image", "image", (0,), dtype=DType.UINT8, result_dtype=DType.UINT8)
+    steps = on_images(step, (2, 4, 5), {})
+    assert [type(own.spec) for own in steps] == [Reshaped, Sliced, Reshaped]
+    assert {(own.dtype, own.result_dtype) for own in steps} == {(DType.UINT8, DType.UINT8)}
 
 
 def test_a_model_opens_again_from_a_cache(tmp_path):
