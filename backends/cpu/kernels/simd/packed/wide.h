@@ -164,7 +164,7 @@ inline constexpr double kBytesListedBelow[kMostRows] = {0,    0.015, 0.075, 0.07
 inline constexpr double kOthersListedBelow[kMostRows] = {0,   0.1, 0.1,  0.16, 0.23, 0.23, 0.23, 0.24,
                                                          0.3, 0.3, 0.32, 0.32, 0.42, 0.42, 0.42, 0.42};
 
-// With activations of two bytes: less than that.
+// The share of these densities where activations have two bytes: integer products take less time then.
 inline constexpr double kTwoBytesListed = 0.85;
 
 // Multiplied as integers.
