@@ -34,6 +34,12 @@ _LARGE_BYTES = _kernels.cache_bytes()[2]
 # RegNetX-400MF and SqueezeNet at 80 % take 0.94 to 1.0, and VGG-11 1.03 to 1.08.
 _LARGE_OF_LIGHT = 5 / 8
 _HUGE_BYTES = 256 << 20
+# Of a larger cache, which many cores share, larger tensors come as slowly as from memory. Measured with a cache of 105
+# MiB and single images for these: CSP-ResNet-50, BoTNet-26, CoAtNet nano and EfficientFormer-L1 at 80 % take 0.92 to
+# 0.95 of the time, ResNet-50 at 80 and 95 %, ResNeSt-14, VoVNet-19, HRNet-W18 and Xception-41 0.96 to 1.00, and DLA-34,
+# of 75 multiply-adds per value, 1.02 to 1.04.
+_SHARED_BYTES = 36 << 20
+_MOST_PER_SHARED_VALUE = 60
 # A tensor of sixteen images between layers that may run in bands is large if a single one takes more than a quarter of
 # the second-level cache, and has enough pixels for the largest tile. Measured with a cache of 2 MiB: single images take
 # 0.75 of the time in lanes for 192 channels at 28 pixels, and 1.1 to 1.2 for 384 and 576 channels at 14 pixels.
@@ -63,7 +69,11 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Sequ
     ]
     count = _end_of_larger(most, _HUGE_BYTES)
     for least in (_LARGE_BYTES, _LARGE_OF_LIGHT * _LARGE_BYTES):
-        if _are_light(steps[: (end := _end_of_larger(most, least))], known):
+        if _are_light(steps[: (end := _end_of_larger(most, least))], known, _MOST_PER_VALUE):
+            count = max(count, end)
+    if _SHARED_BYTES < _LARGE_BYTES:
+        end = _end_of_larger(most, _SHARED_BYTES)
+        if _are_light(steps[:end], known, _MOST_PER_SHARED_VALUE):
             count = max(count, end)
     layers = [step for step in steps if step.output in known]
     return _behind_chain(max(count, _end_of_chains(layers, known, chains)), chains)
@@ -82,7 +92,7 @@ def count_of_wide(steps: Sequence[Step], dims: Mapping[str, Dims], chains: Seque
     for number, step in _steps_on_images(steps, known):
         if isinstance(step.spec, (Conv, Depthwise)) and _pixels(known[step.output]) >= _WIDE_PIXELS:
             count = number + 1
-    return _behind_chain(count, chains) if _are_light(steps[:count], known) else 0
+    return _behind_chain(count, chains) if _are_light(steps[:count], known, _MOST_PER_VALUE) else 0
 
 
 def _end_of_larger(sizes: Sequence[int], least: float) -> int:
@@ -102,15 +112,15 @@ def _steps_on_images(steps: Sequence[Step], known: dict[str, Dims]) -> Iterator[
         # Else a row for each image, as squeeze-and-excite has it.
 
 
-def _are_light(steps: Sequence[Step], known: Mapping[str, Dims]) -> bool:
-    """Whether the layers among these have few multiply-adds of active weights per value of their results."""
+def _are_light(steps: Sequence[Step], known: Mapping[str, Dims], most: float) -> bool:
+    """Whether the layers among these have at most ``most`` multiply-adds of active weights per value of their results."""
     work, values = 0.0, 0
     for step in steps:
         if isinstance(step.spec, (Conv, Depthwise)):
             weights, pixels = step.spec.weights, _pixels(known[step.output])
             work += weights.active_share * weights.size * pixels
             values += weights.rows * pixels
-    return work <= _MOST_PER_VALUE * values
+    return work <= most * values
 
 
 def _behind_chain(count: int, chains: Sequence[Chain]) -> int:

@@ -155,6 +155,44 @@ def test_outputs_too_large_for_a_cache(
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "pads", "size"),
+    [
+        (64, 1, 1, (0, 0, 0, 0), (45, 37)),
+        (40, 3, 1, (1, 1, 1, 1), (45, 40)),
+        (40, 3, 2, (0, 1, 2, 0), (45, 40)),
+        (40, 1, 2, (0, 0, 0, 0), (45, 41)),
+        (700, 1, 1, (0, 0, 0, 0), (12, 11)),  # several slices
+    ],
+)
+def test_input_that_comes_in_runs(
+    pool: _kernels.ThreadPool,
+    isa: str,
+    channels: int,
+    kernel: int,
+    stride: int,
+    pads: tuple[int, int, int, int],
+    size: tuple[int, int],
+) -> None:
+    """Of images in lanes that the second-level cache does not hold, tiles run row by row and prefetch several at once."""
+    rng = np.random.default_rng(channels)
+    x = random_array(rng, (16, channels, *size))
+    assert x.nbytes > 2 << 20
+    weights = random_sparse(rng, (37, channels, kernel, kernel), 0.05)
+    geometry = {"stride": (stride, stride), "pads": pads}
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(37, weights[0].size, weights),
+        kernel=(kernel, kernel),
+        layout="images16",
+        algorithm="single",
+        microarchitecture="intel",
+        isa=isa,
+        **geometry,
+    )
+    assert_close(run(pool, op, x), conv(x, weights, **geometry), channels * kernel * kernel)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("activation", [("none", 0.0, 0.0), ("clip", -1.0, 1.0)])
 def test_nan_and_infinity_come_through(

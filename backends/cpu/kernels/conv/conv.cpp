@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "conv/conv_plan.h"
 #include "conv/conv_tile.h"
+#include "conv/input_ahead.h"
 #include "conv/kernel_parts.h"
 #include "conv/row_chunks.h"
 #include "conv/subsample.h"
@@ -170,6 +171,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
       balance_rows(packing->band_costs, rows, packing->band_rows, plan->tiling.row_chunks);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
+  const bool in_runs = prefetches_in_runs(problem.tiling, plan->tiling, t);
   const bool non_temporal = stores_non_temporally(element_count(out_shape, t.layout), out, residual) &&
                             density_ * static_cast<double>(columns_) <= kMostNonTemporalWork;
 
@@ -178,15 +180,18 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
     std::int64_t group;
     std::size_t chunk;
   };
-  // Neighbours below each other come one after the other: the second finds most of its input in the cache.
+  // Neighbours below each other come one after the other, since the second finds most of its input in the cache; where
+  // input comes in runs, those in a row do.
   const auto task_at = [&](std::int64_t number) {
     const auto take = [&number](std::int64_t count) {
       const std::int64_t index = number % count;
       number /= count;
       return index;
     };
-    const std::int64_t y = take(counts.y);
-    const std::int64_t x = take(counts.x);
+    const std::int64_t first = take(in_runs ? counts.x : counts.y);
+    const std::int64_t second = take(in_runs ? counts.y : counts.x);
+    const std::int64_t y = in_runs ? second : first;
+    const std::int64_t x = in_runs ? first : second;
     const std::int64_t inner = take(weights_first ? counts.n : chunk_count);
     const std::int64_t outer = take(weights_first ? chunk_count : counts.n);
     const std::int64_t n = weights_first ? inner : outer;
@@ -219,6 +224,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
               .first_out_channel = group * rows,
               .row_count = rows,
               .band_rows = packing->band_rows,
+              .prefetches_in_runs = in_runs,
               .non_temporal = non_temporal},
              place, task_at(number + 1).place, chunks[chunk], chunks[chunk + 1], in, residual, out);
   });

@@ -36,9 +36,10 @@ struct ConvJob {
   bool in_place;  // operands are read from the input without a copy, see TilingProblem
   std::int64_t first_in_channel;
   std::int64_t first_out_channel;
-  std::int64_t row_count;  // output channels of the group; a chunk may extend beyond, to a multiple of 4
-  std::int64_t band_rows;  // rows of a band in which each slice sorts its rows
-  bool non_temporal;       // whether outputs that the micro-kernel writes itself use non-temporal stores
+  std::int64_t row_count;   // output channels of the group; a chunk may extend beyond, to a multiple of 4
+  std::int64_t band_rows;   // rows of a band in which each slice sorts its rows
+  bool prefetches_in_runs;  // see input_ahead.h
+  bool non_temporal;        // whether outputs that the micro-kernel writes itself use non-temporal stores
 };
 
 }  // namespace sift::cpu

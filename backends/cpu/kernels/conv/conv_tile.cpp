@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/microarchitecture.h"
 #include "base/prefetcher.h"
+#include "conv/input_ahead.h"
 #include "conv/tile_lists.h"
 #include "conv/tile_output.h"
 
@@ -25,6 +27,7 @@ constexpr std::int64_t kLeastSteps = 8;
 struct Scratch {
   AlignedBuffer panel;
   AlignedBuffer acc;
+  std::vector<std::ptrdiff_t> places;  // of prefetching
 };
 
 Scratch& thread_scratch() {
@@ -159,7 +162,11 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
                                       : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
     // After the last slice comes the first of the next tile.
     Prefetcher next;
-    if (!grouped || code_prefetches_input(job)) {
+    const std::optional<Prefetcher> ahead =
+        job.prefetches_in_runs ? input_ahead(job, place, number, slices, in, scratch.places) : std::nullopt;
+    if (ahead.has_value()) {
+      next = *ahead;
+    } else if (!grouped || code_prefetches_input(job)) {
       next = last ? Prefetcher(input.lines, listed_in + job.first_in_channel * in_plane + next_tile, in_plane,
                                job.slice_channels)
                   : Prefetcher(input.lines, listed_in + (job.first_in_channel + end_channel) * in_plane, in_plane,

@@ -90,6 +90,19 @@ def test_nothing_but_what_is_huge_is_large_between_layers_of_much_work(monkeypat
     assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
 
 
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize(("most", "layouts"), [(100, {"planes", "images16"}), (1, {"images16"})])
+def test_no_more_of_a_huge_cache_counts_than_a_process_has(monkeypatch, most, layouts):
+    monkeypatch.setattr(stages, "_LARGE_BYTES", 1 << 40)
+    monkeypatch.setattr(stages, "_SHARED_BYTES", 64 << 10)
+    monkeypatch.setattr(stages, "_MOST_PER_SHARED_VALUE", most)
+    rng = np.random.default_rng(0)
+    program = get_backend("cpu").compile(pooled_net(rng), CompileOptions(2))
+    nodes = program.profile({"x": rng.standard_normal((16, 8, 24, 24), np.float32)}).nodes
+    kernels = [node.kernel for node in nodes if node.op == "Conv"]
+    assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
+
+
 def test_classes_of_large_pixels_are_found_image_by_image(monkeypatch):
     monkeypatch.setattr(stages, "_LARGE_BYTES", 1 << 20)
     scores = Step(Elementwise("first"), ("x",), "scores", "image", "image", (0,))

@@ -87,6 +87,32 @@ void test_large_kernel(Random& random, ThreadPool& pool, const KernelTable& kern
   for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "large kernel, " + isa);
 }
 
+// More than a cache holds, so that input is prefetched in runs; both layouts must agree.
+void test_runs_of_input(Random& random, std::int64_t kernel, std::int64_t stride, ThreadPool& pool,
+                        const KernelTable& kernels, const std::string& isa) {
+  ConvOptions options;
+  options.form = WeightForm::csr;
+  options.microarchitecture = Microarchitecture::intel;
+  ConvGeometry& g = options.geometry;
+  g.kernel_h = g.kernel_w = kernel;
+  g.stride_h = g.stride_w = stride;
+  g.pad_top = g.pad_left = kernel / 2;
+  const Shape shape{16, 48, 28, 31};
+  const std::int64_t columns = shape.c * kernel * kernel;
+  std::vector<float> weights(static_cast<std::size_t>(9 * columns));
+  for (float& weight : weights) weight = random.chance(0.05) ? random.value() : 0.0F;
+  const auto sparse = std::make_shared<const SparseWeights>(SparseWeights::from_dense(9, columns, weights));
+  Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
+  options.layout = Layout::nchw;
+  const Conv nchw(sparse, {}, options, kernels);
+  options.layout = Layout::nchw_n16;
+  const Conv nchw_n16(sparse, {}, options, kernels);
+  Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
+  Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
+  const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
+  for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "runs of input, " + isa);
+}
+
 // Beside the same convolution by sums of products.
 void test_winograd(Random& random, std::int64_t kernel, std::int64_t stride, std::int64_t channels, ThreadPool& pool,
                    const KernelTable& kernels, const std::string& isa) {
@@ -155,6 +181,9 @@ void test_convolutions(Random& random, ThreadPool& pool, const KernelTable& kern
   test_winograd(random, 7, 2, 3, pool, kernels, isa);
   test_winograd(random, 3, 1, 4, pool, kernels, isa);
   test_large_kernel(random, pool, kernels, isa);
+  for (const std::int64_t kernel : {1, 3}) {
+    for (const std::int64_t stride : {1, 2}) test_runs_of_input(random, kernel, stride, pool, kernels, isa);
+  }
 }
 
 }  // namespace sift::cpu

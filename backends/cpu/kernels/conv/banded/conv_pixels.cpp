@@ -56,6 +56,7 @@ void Conv::run_pixels(const PixelCall& call) const {
                     .first_out_channel = 0,
                     .row_count = rows_,
                     .band_rows = packing.band_rows,
+                    .prefetches_in_runs = false,
                     .non_temporal = false};
   float* const out = call.out - call.first;
   const float* const residual = call.residual == nullptr ? nullptr : call.residual - call.first;
