@@ -113,7 +113,7 @@ def _steps_on_images(steps: Sequence[Step], known: dict[str, Dims]) -> Iterator[
 
 
 def _are_light(steps: Sequence[Step], known: Mapping[str, Dims], most: float) -> bool:
-    """Whether the layers among these have at most ``most`` multiply-adds of active weights per value of their results."""
+    """Whether the layers among these have at most ``most`` multiply-adds of active weights per value they make."""
     work, values = 0.0, 0
     for step in steps:
         if isinstance(step.spec, (Conv, Depthwise)):

@@ -174,7 +174,7 @@ def test_input_that_comes_in_runs(
     pads: tuple[int, int, int, int],
     size: tuple[int, int],
 ) -> None:
-    """Of images in lanes that the second-level cache does not hold, tiles run row by row and prefetch several at once."""
+    """Of images in lanes larger than the second-level cache, tiles run row by row and prefetch for several."""
     rng = np.random.default_rng(channels)
     x = random_array(rng, (16, channels, *size))
     assert x.nbytes > 2 << 20
