@@ -31,6 +31,18 @@ def pooled_net(rng):
     return net.model()
 
 
+def layouts_of(program, feeds):
+    """Of its convolutions."""
+    kernels = [node.kernel for node in program.profile(feeds).nodes if node.op == "Conv"]
+    return {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel}
+
+
+def layouts_of_pooled_net():
+    rng = np.random.default_rng(0)
+    program = get_backend("cpu").compile(pooled_net(rng), CompileOptions(2))
+    return layouts_of(program, {"x": rng.standard_normal((16, 8, 24, 24), np.float32)})
+
+
 @pytest.mark.usefixtures("every_region_pays")
 @pytest.mark.parametrize(("cache", "layouts"), [(1 << 40, {"images16"}), (64 << 10, {"planes", "images16"})])
 def test_what_fits_in_the_cache_runs_in_lanes(monkeypatch, cache, layouts):
@@ -42,8 +54,7 @@ def test_what_fits_in_the_cache_runs_in_lanes(monkeypatch, cache, layouts):
     (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
     (found,) = program.run(feeds).values()
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    kernels = [node.kernel for node in program.profile(feeds).nodes if node.op == "Conv"]
-    assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
+    assert layouts_of(program, feeds) == layouts
 
 
 class Bytes:
@@ -64,14 +75,10 @@ def test_what_is_large_follows_from_the_element_type(monkeypatch, dtype, count):
 @pytest.mark.parametrize(("share", "most", "layouts"), [(0.5, 100, {"planes", "images16"}), (0.5, 1, {"images16"})])
 def test_less_is_large_between_layers_of_little_work(monkeypatch, share, most, layouts):
     """The first tensor has three quarters of the bytes that are too many between any layers."""
-    rng = np.random.default_rng(0)
     monkeypatch.setattr(stages, "_LARGE_BYTES", 16 * 8 * 24 * 24 * 4 * 4 // 3)
     monkeypatch.setattr(stages, "_LARGE_OF_LIGHT", share)
     monkeypatch.setattr(stages, "_MOST_PER_VALUE", most)
-    program = get_backend("cpu").compile(pooled_net(rng), CompileOptions(2))
-    nodes = program.profile({"x": rng.standard_normal((16, 8, 24, 24), np.float32)}).nodes
-    kernels = [node.kernel for node in nodes if node.op == "Conv"]
-    assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
+    assert layouts_of_pooled_net() == layouts
 
 
 @pytest.mark.usefixtures("every_region_pays")
@@ -83,11 +90,7 @@ def test_nothing_but_what_is_huge_is_large_between_layers_of_much_work(monkeypat
     monkeypatch.setattr(stages, "_LARGE_BYTES", 64 << 10)
     monkeypatch.setattr(stages, "_MOST_PER_VALUE", most)
     monkeypatch.setattr(stages, "_HUGE_BYTES", huge)
-    rng = np.random.default_rng(0)
-    program = get_backend("cpu").compile(pooled_net(rng), CompileOptions(2))
-    nodes = program.profile({"x": rng.standard_normal((16, 8, 24, 24), np.float32)}).nodes
-    kernels = [node.kernel for node in nodes if node.op == "Conv"]
-    assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
+    assert layouts_of_pooled_net() == layouts
 
 
 @pytest.mark.usefixtures("every_region_pays")
@@ -96,11 +99,7 @@ def test_no_more_of_a_huge_cache_counts_than_a_process_has(monkeypatch, most, la
     monkeypatch.setattr(stages, "_LARGE_BYTES", 1 << 40)
     monkeypatch.setattr(stages, "_SHARED_BYTES", 64 << 10)
     monkeypatch.setattr(stages, "_MOST_PER_SHARED_VALUE", most)
-    rng = np.random.default_rng(0)
-    program = get_backend("cpu").compile(pooled_net(rng), CompileOptions(2))
-    nodes = program.profile({"x": rng.standard_normal((16, 8, 24, 24), np.float32)}).nodes
-    kernels = [node.kernel for node in nodes if node.op == "Conv"]
-    assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
+    assert layouts_of_pooled_net() == layouts
 
 
 def test_classes_of_large_pixels_are_found_image_by_image(monkeypatch):

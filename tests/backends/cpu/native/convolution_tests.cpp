@@ -65,17 +65,13 @@ void test_conv(Random& random, const ConvGeometry& g, ThreadPool& pool, const Ke
   }
 }
 
-// Taken in parts; both layouts must agree.
-void test_large_kernel(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
-  ConvOptions options;
-  ConvGeometry& g = options.geometry;
-  g.kernel_h = g.kernel_w = 36;
-  g.pad_top = g.pad_left = 30;
-  const Shape shape{2, 1, 9, 9};
-  const std::int64_t columns = g.kernel_h * g.kernel_w;
-  std::vector<float> weights(static_cast<std::size_t>(2 * columns));
-  for (float& weight : weights) weight = random.chance(0.1) ? random.value() : 0.0F;
-  const auto sparse = std::make_shared<const SparseWeights>(SparseWeights::from_dense(2, columns, weights));
+// Of random weights, the given share of which is not zero: both layouts must agree.
+void test_layouts(Random& random, const Shape& shape, std::int64_t rows, double density, ConvOptions options,
+                  ThreadPool& pool, const KernelTable& kernels, const std::string& what) {
+  const std::int64_t columns = shape.c * options.geometry.kernel_h * options.geometry.kernel_w;
+  std::vector<float> weights(static_cast<std::size_t>(rows * columns));
+  for (float& weight : weights) weight = random.chance(density) ? random.value() : 0.0F;
+  const auto sparse = std::make_shared<const SparseWeights>(SparseWeights::from_dense(rows, columns, weights));
   Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
   options.layout = Layout::nchw;
   const Conv nchw(sparse, {}, options, kernels);
@@ -84,10 +80,18 @@ void test_large_kernel(Random& random, ThreadPool& pool, const KernelTable& kern
   Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
   Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
   const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
-  for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "large kernel, " + isa);
+  for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, what);
 }
 
-// More than a cache holds, so that input is prefetched in runs; both layouts must agree.
+// Taken in parts.
+void test_large_kernel(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  ConvOptions options;
+  options.geometry.kernel_h = options.geometry.kernel_w = 36;
+  options.geometry.pad_top = options.geometry.pad_left = 30;
+  test_layouts(random, {2, 1, 9, 9}, 2, 0.1, options, pool, kernels, "large kernel, " + isa);
+}
+
+// More than a cache holds, so that input is prefetched in runs.
 void test_runs_of_input(Random& random, std::int64_t kernel, std::int64_t stride, ThreadPool& pool,
                         const KernelTable& kernels, const std::string& isa) {
   ConvOptions options;
@@ -97,20 +101,7 @@ void test_runs_of_input(Random& random, std::int64_t kernel, std::int64_t stride
   g.kernel_h = g.kernel_w = kernel;
   g.stride_h = g.stride_w = stride;
   g.pad_top = g.pad_left = kernel / 2;
-  const Shape shape{16, 48, 28, 31};
-  const std::int64_t columns = shape.c * kernel * kernel;
-  std::vector<float> weights(static_cast<std::size_t>(9 * columns));
-  for (float& weight : weights) weight = random.chance(0.05) ? random.value() : 0.0F;
-  const auto sparse = std::make_shared<const SparseWeights>(SparseWeights::from_dense(9, columns, weights));
-  Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
-  options.layout = Layout::nchw;
-  const Conv nchw(sparse, {}, options, kernels);
-  options.layout = Layout::nchw_n16;
-  const Conv nchw_n16(sparse, {}, options, kernels);
-  Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
-  Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
-  const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
-  for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "runs of input, " + isa);
+  test_layouts(random, {16, 48, 28, 31}, 9, 0.05, options, pool, kernels, "runs of input, " + isa);
 }
 
 // Beside the same convolution by sums of products.
