@@ -27,6 +27,7 @@ from sift_onnx.backends.lowering.specs import (
     Recurrent,
     Repeated,
     Reshaped,
+    ScatterElements,
 )
 
 __all__ = ["MARGIN", "Setting", "is_certain", "is_sparse", "region_estimates", "sizes_to_expect", "why_not_profitable"]
@@ -156,7 +157,7 @@ def _bound(step: Step, sizes: Sizes) -> Step:
         return replace(step, spec=OpenSliced(tuple(replace(own, count=_size(own.count, sizes)) for own in spec.ranges)))
     if isinstance(spec, (LinearResize, PixelCopy)):
         return replace(step, spec=spec.bound({name: _size(name, sizes) for name in spec.names()}))
-    if not isinstance(spec, (Reshaped, Repeated)):
+    if not isinstance(spec, (Reshaped, Repeated, ScatterElements)):
         return step
     return replace(step, spec=spec.bound({name: _size(name, sizes) for name in spec.names()}))
 

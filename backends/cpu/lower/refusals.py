@@ -26,6 +26,7 @@ from sift_onnx.backends.lowering.specs import (
     Recurrent,
     Repeated,
     Reshaped,
+    ScatterElements,
     Sliced,
     Softmax,
     TopK,
@@ -36,7 +37,7 @@ from sift_onnx.backends.lowering.subgraph import unexchangeable
 __all__ = ["carried_out", "circular", "indivisible", "own_reason", "stranded", "unsized"]
 
 _PARTS_OF_ATTENTION = (BatchedMatmul, Softmax)
-_ASKING = (LinearResize, OpenSliced, PixelCopy, Repeated, Reshaped)
+_ASKING = (LinearResize, OpenSliced, PixelCopy, Repeated, Reshaped, ScatterElements)
 _SELECTIONS = (ArgExtreme, TopK, GatherElements)
 
 
@@ -73,7 +74,7 @@ def unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], st
             spec = group.step.spec if group.step is not None else None
             if not isinstance(spec, _ASKING) or all(is_bound_by(size, known) for size in spec.asked()):
                 continue
-            if isinstance(spec, (Reshaped, Repeated)):
+            if isinstance(spec, (Reshaped, Repeated, ScatterElements)):
                 refused[group.nodes] = "its target is computed during the run"
             else:
                 refused[group.nodes] = "its bounds are computed during the run"

@@ -28,6 +28,7 @@ from sift_onnx.backends.lowering.specs import (
     QuantizedConv,
     QuantizedMatmul,
     Recurrent,
+    ScatterElements,
     Spec,
     result_dims,
 )
@@ -46,6 +47,7 @@ _WITHOUT_OPERATOR = (
     GridSample,
     LinearResize,
     PixelCopy,
+    ScatterElements,
 )
 
 

@@ -6,12 +6,24 @@ from dataclasses import replace
 
 import numpy as np
 
+from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.graph import is_standard_op
+from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import ArgExtreme, CastIntegers, GatherElements, GatherRows, TopK
 
-__all__ = ["arg_extreme", "cast_integers", "gather_elements", "gather_rows", "is_lookup", "makes_integers", "top_k"]
+__all__ = [
+    "arg_extreme",
+    "before_repeating_places",
+    "behind_identities",
+    "cast_integers",
+    "gather_elements",
+    "gather_rows",
+    "is_lookup",
+    "makes_integers",
+    "reads_integers",
+    "top_k",
+]
 
 
 def arg_extreme(node: NodeView) -> Step:
@@ -54,20 +66,27 @@ def gather_elements(node: NodeView) -> Step:
     values, places = node.dims(0), node.dims(1)
     axis, view = _axis(node, 0)
     at = axis % len(values)
-    repeated = _before_repeating(node, at)
+    repeated = before_repeating_places(node, 1, at, values)
     if not repeated and (*values[:at], *values[at + 1 :]) != (*places[:at], *places[at + 1 :]):
         raise NotLowered("its operands are not known to be of one shape but for the axis")
     name = repeated or node.input(1)
-    if not _is_integer_made(node, name) and not _is_read(node, name):
+    if not reads_integers(node, name):
         raise NotLowered(f"its indices {node.input(1)!r} are constants, or no int64")
     spec = GatherElements(axis, repeats=bool(repeated))
     return replace(node.step(spec, view), inputs=(node.input(0), name))
 
 
-def _before_repeating(node: NodeView, axis: int) -> str:
-    """Indices of one position along the axes behind ``axis``, which a node repeats to those of the values; or empty."""
-    graph, values, behind = node.graph, node.dims(0), axis + 1
-    producer = graph.producers.get(node.input(1))
+def before_repeating_places(node: NodeView, position: int, axis: int, values: Dims) -> str:
+    """Places of one position along the axes behind ``axis``, which a node repeats to those of ``values``; or empty.
+
+    Args:
+        node: that reads the places.
+        position: of the input that they are.
+        axis: along which they are places.
+        values: sizes of what has a place.
+    """
+    graph, behind = node.graph, axis + 1
+    producer = graph.producers.get(behind_identities(graph, node.input(position)))
     if producer is None or behind == len(values) or not is_standard_op(graph.nodes[producer], "Expand", "Tile"):
         return ""
     name, listed = graph.nodes[producer].input
@@ -81,32 +100,42 @@ def _before_repeating(node: NodeView, axis: int) -> str:
     return name if all(stay) and target[behind:] == values[behind:] else ""
 
 
+def behind_identities(graph: GraphView, name: str) -> str:
+    """The value that Identity nodes, such as those of an inlined branch, give another name."""
+    while (index := graph.producers.get(name)) is not None and is_standard_op(graph.nodes[index], "Identity"):
+        name = graph.nodes[index].input[0]
+    return name
+
+
 def gather_rows(node: NodeView) -> Step:
     """Gather of rows of a matrix, by integers that are made in the kernels or come from outside."""
-    columns = _columns(node)
-    if columns is None:
+    sizes = _row_sizes(node)
+    if sizes is None:
         raise NotLowered("it gathers by integers of a kernel what are no rows of a matrix")
     view = node.views.get(node.input(1), "rows")
-    step = node.step(GatherRows(columns), view, "rows", operands=(1, 0))
+    step = node.step(GatherRows(sizes, drops=node.op == "GatherND"), view, "rows", operands=(1, 0))
     return replace(step, dtype=DType.INT64)
 
 
 def is_lookup(node: NodeView) -> bool:
     """Whether a Gather takes rows of a matrix by integers that differ from run to run, as an embedding does."""
-    return _is_read(node, node.input(1)) and _columns(node) is not None and bool(node.dims(1))
+    return _is_read(node, node.input(1)) and _row_sizes(node) is not None and bool(node.dims(1))
 
 
-def _columns(node: NodeView) -> int | None:
-    """Columns of the matrix that a Gather takes rows of: a constant, or an activation; None for anything else."""
+def _row_sizes(node: NodeView) -> tuple[int, ...] | None:
+    """Sizes of a row where a Gather, or GatherND, takes rows of a matrix, or of an activation of more axes; or None."""
     table, name = node.constant(0), node.input(0)
-    if node.attribute("axis", 0):
+    dims = node.known_dims.get(name) or node.graph.dims(name) or ()
+    if len(dims) < 2 or int(node.attribute("axis", 0)) not in (0, -len(dims)) or node.attribute("batch_dims", 0):
+        return None
+    if node.op == "GatherND" and node.dims(1)[-1] != 1:
         return None
     if table is not None:
         is_matrix = np.dtype(table.dtype) == np.float32 and len(table.shape) == 2
-        return int(table.shape[1]) if is_matrix else None
-    dims = node.known_dims.get(name) or node.graph.dims(name) or ()
+        return (int(table.shape[1]),) if is_matrix else None
+    sizes = tuple(size for size in dims[1:] if isinstance(size, int) and size > 0)
     is_float = node.graph.elem_type(name) == DType.FLOAT32.onnx_type
-    return columns if is_float and len(dims) == 2 and isinstance(columns := dims[1], int) and columns else None
+    return sizes if is_float and len(sizes) == len(dims) - 1 else None
 
 
 def cast_integers(node: NodeView) -> Step:
@@ -120,6 +149,11 @@ def cast_integers(node: NodeView) -> Step:
 def makes_integers(node: NodeView, position: int) -> bool:
     """Whether an input is int64 that a step before the node makes."""
     return _is_integer_made(node, node.input(position))
+
+
+def reads_integers(node: NodeView, name: str) -> bool:
+    """Whether a value is int64 that a step before the node makes, or that differs from run to run."""
+    return _is_integer_made(node, name) or _is_read(node, name)
 
 
 def _is_read(node: NodeView, name: str) -> bool:

@@ -97,7 +97,7 @@ def gather(node: NodeView) -> Step | tuple[Step, ...]:
     where its places are along the first axis.
     """
     places = node.array(1)
-    if places is None and node.op == "Gather" and (makes_integers(node, 1) or is_lookup(node)):
+    if places is None and (makes_integers(node, 1) or is_lookup(node)):
         return gather_rows(node)
     if places is None:
         places = node.graph.folded_values(node.input(1))

@@ -15,7 +15,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.specs import GatherElements, GatherRows, Spec
+from sift_onnx.backends.lowering.specs import GatherElements, GatherRows, ScatterElements, Spec
 from sift_onnx.backends.lowering.specs.decoding import CacheNames
 
 __all__ = [
@@ -78,7 +78,7 @@ class Step:
 
     def dtype_of(self, operand: int) -> DType:
         """Element type of an operand, by its place."""
-        if operand and isinstance(self.spec, GatherElements):
+        if operand == 1 and isinstance(self.spec, (GatherElements, ScatterElements)):
             return DType.INT64
         return DType.FLOAT32 if operand and isinstance(self.spec, GatherRows) else self.dtype
 

@@ -59,6 +59,7 @@ from sift_onnx.backends.lowering.specs.selection import (
     GatherElements,
     GatherRows,
     ReduceExtreme,
+    ScatterElements,
     TopK,
 )
 from sift_onnx.backends.lowering.specs.windows import Geometry, Pair, Pool
@@ -120,6 +121,7 @@ __all__ = [
     "Reshaped",
     "Rotated",
     "Rounding",
+    "ScatterElements",
     "Sliced",
     "Softmax",
     "Spec",

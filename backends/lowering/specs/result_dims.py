@@ -53,6 +53,7 @@ from sift_onnx.backends.lowering.specs.selection import (
     GatherElements,
     GatherRows,
     ReduceExtreme,
+    ScatterElements,
     TopK,
     dims_of_extreme,
 )
@@ -88,6 +89,7 @@ Spec = (
     | TopK
     | GatherElements
     | GatherRows
+    | ScatterElements
     | CastIntegers
     | Moving
     | Quantize
@@ -165,7 +167,9 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case GatherElements(axis=axis) if second is not None:
             return tuple(second[i] if i == axis % len(dims) else size for i, size in enumerate(dims))
         case GatherRows():
-            return (*dims, spec.columns)
+            return (*(dims[:-1] if spec.drops else dims), *spec.sizes)
+        case ScatterElements(axis=axis, size=size):
+            return (*dims[:axis], size, *dims[axis + 1 :])
         case Sliced():
             left: list[Dim] = list(dims)
             for taken in spec.ranges:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.dims import Dim, Dims, bound, names_in
 from sift_onnx.backends.lowering.specs.windows import Pair
 
-__all__ = ["ArgExtreme", "CastIntegers", "GatherElements", "GatherRows", "ReduceExtreme", "TopK", "dims_of_extreme"]
+__all__ = [
+    "ArgExtreme",
+    "CastIntegers",
+    "GatherElements",
+    "GatherRows",
+    "ReduceExtreme",
+    "ScatterElements",
+    "TopK",
+    "dims_of_extreme",
+]
 
 
 @dataclass(frozen=True)
@@ -78,10 +88,47 @@ class GatherRows:
     """Rows of a matrix, the second operand, by their places, as a codebook's vectors.
 
     Attributes:
-        columns: of the matrix.
+        sizes: of the second operand's axes behind the first.
+        drops: whether the places' last axis, of one position, is not in the result.
     """
 
-    columns: int
+    sizes: tuple[int, ...]
+    drops: bool = False
+
+
+@dataclass(frozen=True)
+class ScatterElements:
+    """Values of the first operand at places along an axis of the result: the second operand, of the first one's sizes.
+
+    What comes to a place where a value is already is combined with it, in the order of the first operand.
+
+    Attributes:
+        axis: of the result, from its first one on.
+        size: of the result along it; it may be what a run knows by its name.
+        reduction: how values are combined, as ONNX names it; with "none", the last one stays.
+        repeats: whether the second operand has one position for all of the first one's axes behind ``axis``.
+        fill: what the result has at first; None if the third operand has that.
+        first: what a place has instead before the first value comes to it; None if that is no other.
+    """
+
+    axis: int
+    size: Dim
+    reduction: Literal["none", "add", "mul", "max", "min"] = "none"
+    repeats: bool = False
+    fill: float | None = None
+    first: float | None = None
+
+    def asked(self) -> tuple[Dim, ...]:
+        """The size, which a run may have to know."""
+        return (self.size,)
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return names_in(self.size)
+
+    def bound(self, known: Mapping[Dim, Dim]) -> ScatterElements:
+        """With the sizes that are ``known``."""
+        return self if isinstance(self.size, int) else replace(self, size=bound(self.size, known))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <optional>
 #include <string>
 
 #include "bind/binding_types.h"
@@ -7,6 +9,7 @@
 #include "ops/selection/arg_extreme.h"
 #include "ops/selection/gather_elements.h"
 #include "ops/selection/reduce_extreme.h"
+#include "ops/selection/scatter_elements.h"
 #include "ops/selection/top_k.h"
 
 namespace sift::cpu {
@@ -14,6 +17,13 @@ namespace {
 
 namespace nb = nanobind;
 using namespace nb::literals;
+
+// As attributes of ONNX have them.
+constexpr Names<Scattering, 5> kScatterings{{{"none", Scattering::replaced},
+                                             {"add", Scattering::sum},
+                                             {"mul", Scattering::product},
+                                             {"max", Scattering::maximum},
+                                             {"min", Scattering::minimum}}};
 
 }  // namespace
 
@@ -48,6 +58,21 @@ void bind_selection(nb::module_& module) {
       .def(nb::init<std::int64_t, bool>(), "count"_a, "has_index_for_all"_a = false,
            "The second operand is (n, count, h, w), in integers, or (n, count, 1, 1) if pixels share their indices; "
            "operand and result are in planes.");
+
+  nb::class_<ScatterElements, Op>(module, "ScatterElements", "Channels of each row, or pixel, at indices of its own.")
+      .def(
+          "__init__",
+          [](ScatterElements* self, std::int64_t count, const std::string& reduction, bool has_index_for_all,
+             std::optional<float> fill, std::optional<float> first) {
+            const Scattering scattering = named(kScatterings, reduction, "reduction");
+            new (self) ScatterElements(count, {scattering, has_index_for_all, fill, first});
+          },
+          "count"_a, nb::kw_only(), "reduction"_a = "none", "has_index_for_all"_a = false, "fill"_a = nb::none(),
+          "first"_a = nb::none(),
+          "The second operand is as the first, in integers, or (n, c, 1, 1) if pixels share their indices. The result "
+          "is (n, count, h, w), and begins as `fill`, or as the third operand, but for places that values come to, "
+          "which "
+          "begin as `first`, if that is given; all are in planes.");
 
   nb::class_<CastIntegers, Op>(module, "CastIntegers", "Integers as floats in planes.").def(nb::init<>());
 }

@@ -26,10 +26,19 @@ from sift_onnx.backends.lowering.specs import (
     GatherRows,
     ReduceExtreme,
     Reshaped,
+    ScatterElements,
     TopK,
 )
 
-__all__ = ["deliver_integers", "find_places", "normalize_along", "read_integers", "reduce_extreme", "take_elements"]
+__all__ = [
+    "deliver_integers",
+    "find_places",
+    "normalize_along",
+    "put_elements",
+    "read_integers",
+    "reduce_extreme",
+    "take_elements",
+]
 
 
 def normalize_along(values: Values, index: int, step: Step, axis: int) -> None:
@@ -75,14 +84,31 @@ def take_elements(values: Values, index: int, step: Step, spec: GatherElements) 
     _make_planes(values, index, step, op, [replace(operand, shape=_along(view.dims, spec.axis)), places])
 
 
+def put_elements(values: Values, index: int, step: Step, spec: ScatterElements) -> None:
+    """Values at places, which another step has found."""
+    view, dims = values.view(step, 0), values.dims[step.output]
+    operand = values.operand(step, 0, view, step.view, "planes")
+    places = values.integers[operand_key(step, 1, values.integers)]
+    op = _kernels.ScatterElements(
+        dims[spec.axis],
+        reduction=spec.reduction,
+        has_index_for_all=spec.repeats,
+        fill=spec.fill,
+        first=spec.first,
+    )
+    begun = [values.operand(step, 2, values.view(step, 2), step.view, "planes")] if spec.fill is None else []
+    _make_planes(values, index, step, op, [replace(operand, shape=_along(view.dims, spec.axis)), places, *begun])
+
+
 def read_integers(values: Values, index: int, step: Step) -> None:
     """Integers under other sizes, as floats, or rows of a table that they are the places of."""
     places = values.integers[operand_key(step, 0, values.integers)]
     if isinstance(step.spec, Reshaped):
         values.integers[step.output] = places
     elif isinstance(step.spec, GatherRows):
-        table = values.operand(step, 1, values.view(step, 1), "rows", "planes")
-        rows, columns = table.shape[:2]
+        view = values.view(step, 1)
+        table = values.operand(step, 1, view, "rows", "planes")
+        rows, columns = view.dims[0], math.prod(view.dims[1:])
         op = _kernels.GatherElements(math.prod(places.shape), has_index_for_all=True)
         _make_planes(values, index, step, op, [replace(table, shape=(1, rows, columns, 1)), places])
     else:

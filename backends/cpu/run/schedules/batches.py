@@ -34,6 +34,7 @@ from sift_onnx.backends.lowering.specs import (
     ReduceExtreme,
     Repeated,
     Reshaped,
+    ScatterElements,
     Sliced,
     Softmax,
     Spec,
@@ -140,8 +141,15 @@ def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> boo
             at = axis % len(first)
             indices = (*result[: at + 1], *(1,) * (len(result) - at - 1)) if spec.repeats else result
             return others[0] == indices and _without(first, at) == _without(result, at)
-        case GatherRows():
-            return True
+        case GatherRows(drops=drops):
+            return not drops or first[-1] == 1
+        case ScatterElements(axis=axis):
+            # Of [n, 1] as of [n, 1, 1]: one place for each of the rows, whatever axes these have.
+            places = first[: axis + 1] if spec.repeats else first
+            is_place = others[0] == places or (
+                spec.repeats and others[0] == (*places, *(1,) * (len(others[0]) - axis - 1))
+            )
+            return is_place and all(own == result for own in others[1:])
         case CachedAttention(is_parted=is_parted):
             tokens = 2 if is_parted else 1
             return all(len(own) == len(first) and own[0] == first[0] and own[tokens] == first[tokens] for own in others)
@@ -197,6 +205,8 @@ def _keeps_images(step: Step, region: Region, dims: Mapping[str, Sizes]) -> bool
             return axis > 0
         case ArgExtreme(axis=axis) | TopK(axis=axis) | GatherElements(axis=axis) | Softmax(axis=axis):
             return axis != 0
+        case ScatterElements(axis=axis):
+            return axis > 0
         case ReduceExtreme(axes=axes):
             return axes[0] > 0
         case Recurrent():
@@ -220,7 +230,7 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], views: Mapping[str, View]
     # Rows of [n, 1, 1, c] are as many as its images, but their c channels are no pixels of one channel.
     if any(views[key] != step.view for key in keys if key in views):
         return False
-    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, GatherRows, Recurrent)):
+    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, GatherRows, Recurrent, ScatterElements)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False

@@ -25,6 +25,7 @@ from sift_onnx.backends.lowering.specs import (
     Recurrent,
     Repeated,
     Reshaped,
+    ScatterElements,
     Sliced,
     Spec,
     TopK,
@@ -34,7 +35,7 @@ from sift_onnx.backends.lowering.specs import (
 __all__ = ["DerivedSizes"]
 
 # What a run decides by numbers.
-_OF_NUMBERS = (ArgExtreme, GatherElements, OpenJoined, OpenSliced, Recurrent, TopK)
+_OF_NUMBERS = (ArgExtreme, GatherElements, OpenJoined, OpenSliced, Recurrent, ScatterElements, TopK)
 
 
 class DerivedSizes:

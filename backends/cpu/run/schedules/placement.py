@@ -18,7 +18,7 @@ __all__ = ["Call", "Part", "Place", "place"]
 
 Place = tuple[str, int]
 # Operators that have not read all of their second operand when they begin to write.
-_READ_IN_ANY_ORDER = (_kernels.BatchedMatmul, _kernels.ViewArithmetic)
+_READ_IN_ANY_ORDER = (_kernels.BatchedMatmul, _kernels.ScatterElements, _kernels.ViewArithmetic)
 # Operators that have read all of a value's row, or the value, when they write there.
 _IN_PLACE = (_kernels.Elementwise, _kernels.GroupNormalization, _kernels.LayerNormalization)
 

@@ -22,6 +22,7 @@ from sift_onnx.backends.lowering.specs import (
     PixelCopy,
     Repeated,
     Reshaped,
+    ScatterElements,
     Sliced,
     Spec,
     Transposed,
@@ -58,7 +59,7 @@ def sizes_of_values(region: Region, sizes: Sequence[Sizes]) -> dict[str, Sizes]:
         if whole is not step:
             operands = [operands[step.inputs.index(name)] for name in whole.inputs]
             step = whole
-        spec = step.spec.bound(names) if isinstance(step.spec, (Reshaped, Repeated)) else step.spec
+        spec = step.spec.bound(names) if isinstance(step.spec, (Reshaped, Repeated, ScatterElements)) else step.spec
         result = result_dims(spec, *operands[:2])
         if {*map(type, result)} - {int}:
             raise _unfit(step, name_of_step, operands, result)

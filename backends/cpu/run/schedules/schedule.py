@@ -13,6 +13,7 @@ from sift_onnx.backends.cpu.run.schedules.axis_steps import (
     deliver_integers,
     find_places,
     normalize_along,
+    put_elements,
     read_integers,
     reduce_extreme,
     take_elements,
@@ -54,6 +55,7 @@ from sift_onnx.backends.lowering.specs import (
     PixelCopy,
     Recurrent,
     ReduceExtreme,
+    ScatterElements,
     Softmax,
     TopK,
 )
@@ -127,6 +129,8 @@ def _run_step(values: Values, index: int, step: Step) -> None:
         find_places(values, index, step, spec)
     elif isinstance(spec, GatherElements):
         take_elements(values, index, step, spec)
+    elif isinstance(spec, ScatterElements):
+        put_elements(values, index, step, spec)
     elif isinstance(spec, GridSample):
         sample(values, index, step, spec)
     elif isinstance(spec, ReduceExtreme):

@@ -188,7 +188,7 @@ class Hostile(Sources):
     def selection(self) -> tuple[Any, int | None]:
         """What finds places, or takes values by them."""
         is_least = self.rng.random() < 0.5
-        match self.rng.choice(("extreme", "value", "top", "top", "gather", "cast")):
+        match self.rng.choice(("extreme", "value", "top", "top", "gather", "scatter", "cast")):
             case "extreme":
                 takes_last, isa = self.rng.random() < 0.5, self.rng.choice(ISAS)
                 op = self.kernels.ArgExtreme(is_least=is_least, takes_last=takes_last, layout=self.layout(), isa=isa)
@@ -198,6 +198,12 @@ class Hostile(Sources):
                 op = self.kernels.TopK(self.rng.choice((1, 2, 3, self.size())), is_least=is_least)
             case "gather":
                 op = self.kernels.GatherElements(self.rng.choice((1, 3, self.size())), self.rng.random() < 0.3)
+            case "scatter":
+                fill = self.rng.choice((0.0, 0.0, None))
+                reduction, shares = self.rng.choice(("none", "add", "max")), self.rng.random() < 0.3
+                op = self.kernels.ScatterElements(
+                    self.rng.choice((1, 3, self.size())), reduction=reduction, has_index_for_all=shares, fill=fill
+                )
             case _:
                 op = self.kernels.CastIntegers()
         return op, None
@@ -315,8 +321,12 @@ class Hostile(Sources):
         second = (
             self.floats(count_of(second_shape, op.output_layout)) if of_channels or self.rng.random() < 0.4 else None
         )
-        if isinstance(op, self.kernels.GatherElements) and self.rng.random() < 0.9:
-            indices = [self.rng.choice((0, 0, 0, -1, shape[1])) for _ in range(math.prod(out_shape))]
+        if isinstance(op, (self.kernels.GatherElements, self.kernels.ScatterElements)) and self.rng.random() < 0.9:
+            is_gather = isinstance(op, self.kernels.GatherElements)
+            indices = [
+                self.rng.choice((0, 0, 0, -1, (shape if is_gather else out_shape)[1]))
+                for _ in range(math.prod(out_shape if is_gather else shape))
+            ]
             second = np.array(indices, np.int64).view(np.float32)
         source, out = self.floats(count_of(shape, op.input_layout)), self.floats(count_of(out_shape, op.output_layout))
         op.run(self.rng.choice(self.pools), shape, source, out, second)
