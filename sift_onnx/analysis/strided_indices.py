@@ -42,8 +42,23 @@ class Arrangement:
     order: tuple[int, ...]
 
 
+# Of nodes that compute indices, one after the other. Exporters write fewer than ten.
+_MOST_NODES = 64
+
+
 def strided_indices(tensor: gs.Tensor) -> StridedIndices | None:
     """The indices that an integer tensor holds, followed through the operators by which exporters compute them."""
+    return _indices(tensor, {}, _MOST_NODES)
+
+
+def _indices(tensor: gs.Tensor, found: dict[int, StridedIndices | None], most: int) -> StridedIndices | None:
+    """Of what at most ``most`` nodes in a row compute. A tensor that several nodes read is in ``found``, by its id."""
+    if id(tensor) not in found:
+        found[id(tensor)] = _computed_indices(tensor, found, most)
+    return found[id(tensor)]
+
+
+def _computed_indices(tensor: gs.Tensor, found: dict[int, StridedIndices | None], most: int) -> StridedIndices | None:
     constant = constant_values(tensor)
     if constant is not None:
         values = array_of(constant)
@@ -56,10 +71,14 @@ def strided_indices(tensor: gs.Tensor) -> StridedIndices | None:
         if first is None or step is None or array_of(first) != 0 or array_of(step) != 1:
             return None
         return StridedIndices(np.zeros(1, np.int64), 0, 1)
-    parts = [strided_indices(t) for t in node.inputs]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or not known:
+    if node.op not in ("Add", "Cast", "Identity", "Mul", "Unsqueeze") or not most:
         return None
+    known: list[StridedIndices] = []
+    for operand in node.inputs:
+        part = _indices(operand, found, most - 1)
+        if part is None:
+            return None
+        known.append(part)
     if node.op == "Add":
         return _sum(*known)
     if node.op == "Mul":
@@ -67,7 +86,7 @@ def strided_indices(tensor: gs.Tensor) -> StridedIndices | None:
     if node.op == "Unsqueeze":
         axes = node.attrs["axes"] if len(known) == 1 else known[1].fixed.reshape(-1).tolist()
         return _unsqueezed(known[0], axes)
-    return known[0] if node.op in ("Identity", "Cast") else None
+    return known[0]
 
 
 def _sum(a: StridedIndices, b: StridedIndices) -> StridedIndices | None:

@@ -149,3 +149,20 @@ def test_what_is_seen_through_a_view_grows(net: Net) -> None:
     net.tokens_end(net.op("Squeeze", h, net.constant([1])), 8)
     net.value_infos.append(helper.make_tensor_value_info("before", onnx.TensorProto.FLOAT, [1, 5, 8]))
     assert widen(net).shape("view") == (5, 1, 16)
+
+
+@pytest.mark.parametrize("kind", ["integers", "floats"])
+def test_places_behind_many_nodes_that_join_again_are_read_once(net: Net, kind: str) -> None:
+    """Longformer's come from its residual layers: 60 sums of a value with itself have 2 to the power of 60 paths."""
+    if kind == "floats":
+        places = net.input("numbers", 3)
+    else:
+        places = net.op("Range", net.constant(0), net.op("Size", net.input("of", 3)), net.constant(1))
+    for _ in range(60):
+        places = net.op("Add", places, net.op("Identity", places))
+    if kind == "floats":
+        places = net.op("Cast", net.op("Clip", places, net.constant(0.0), net.constant(3.0)), to=onnx.TensorProto.INT64)
+    else:
+        places = net.op("Mod", places, net.constant(4))
+    net.output(strided(net, net.input("x", 2, 4), places))
+    assert "Gather" in restore(net)[1]
