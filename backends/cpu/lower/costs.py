@@ -217,7 +217,7 @@ def _looks_up(spec: Recurrent, sequences: int) -> bool:
     # Of sixteen rows, the one with the most entries in 31 columns decides, in whole groups of four.
     most = _LOOKUP_COLUMNS * density + 1.77 * math.sqrt(_LOOKUP_COLUMNS * density * (1 - density))
     groups = math.ceil(rows / LANES) * math.ceil(spec.weights.columns / _LOOKUP_COLUMNS) * (most / 4 + 0.5)
-    few = sequences < (12 if density > 0.25 else 8)
+    few = sequences < (16 if density > 0.25 else 12)
     return few and density <= 0.55 and spec.weights.columns >= _LOOKUP_COLUMNS and groups * 322 <= _KEPT_BYTES / 3 * 5
 
 

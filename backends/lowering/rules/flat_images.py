@@ -172,8 +172,9 @@ def is_flat(node: NodeView) -> bool:
         return False
     made = [has_image(node.proto.input[i], node.views) for i in operands]
     if node.op == "Pad" or _joins_channels(node):
-        # Of tokens it is left alone: there the axis is that of tokens.
-        return any(made) or _is_read_by_images(node)
+        # Of tokens it is left alone: there the axis is that of tokens. Only images are padded by what they have.
+        is_copy = node.op == "Pad" and node.attribute("mode", "constant") != "constant"
+        return any(made) or is_copy or _is_read_by_images(node)
     if node.op in _OF_IMAGES:
         return True
     # What comes from outside, such as a mask, may be read as either.

@@ -142,8 +142,11 @@ void LookupProduct::run(ThreadPool& pool, const Shape& shape, const float* in, c
       args.groups = block_groups_[static_cast<std::size_t>(block) + 1] - first;
       args.bias = bias_.data() + block * kLanes;
       args.rows = static_cast<int>(std::min(kLanes, rows_ - block * kLanes));
-      for (std::int64_t row = 0; row < shape.n; ++row) {
+      args.x_stride = columns_;
+      args.out_stride = rows_;
+      for (std::int64_t row = 0; row < shape.n; row += kMostLookedUp) {
         args.x = in + row * columns_;
+        args.x_rows = static_cast<int>(std::min<std::int64_t>(kMostLookedUp, shape.n - row));
         args.out = out + row * rows_ + block * kLanes;
         lookup_(args);
       }

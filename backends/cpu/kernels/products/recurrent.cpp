@@ -12,9 +12,9 @@ namespace sift::cpu {
 namespace {
 
 // Rows from which lanes that are partly idle are faster than products of few rows: of bits and values, and of lookups,
-// by whether there are many weights.
+// by whether there are many weights. The number of threads does not decide: their results would differ in rounding.
 constexpr std::int64_t kLanesPay[] = {3, 12};
-constexpr std::int64_t kLanesPayLookup[] = {8, 12};
+constexpr std::int64_t kLanesPayLookup[] = {12, 16};
 constexpr double kManyAbove = 0.5;
 constexpr double kManyLookupsAbove = 0.25;
 
@@ -65,25 +65,39 @@ Recurrent::Recurrent(std::shared_ptr<const SparseWeights> weights, std::vector<f
   if (options_.has_cell_states && options_.cell != RecurrentCell::lstm) {
     throw std::invalid_argument("recurrent: only lstm has cell states");
   }
-  plan();
+  set_sizes();
 }
 
 Recurrent::Recurrent(const Recurrent& other, std::int64_t batch)
     : options_(other.options_), kernels_(other.kernels_), cell_(other.cell_), weights_(other.weights_) {
   options_.batch = batch;
-  plan();
+  set_sizes();
 }
 
-void Recurrent::plan() {
+void Recurrent::set_sizes() {
   const std::int64_t batch = options_.batch;
   if (batch < 1 || batch > kMostElements) throw std::invalid_argument("recurrent: the batch must be positive");
   hidden_ = weights_->hidden();
   channels_ = weights_->directions() * gate_count(options_.cell) * hidden_;
   results_ = weights_->directions() * hidden_ * (1 + options_.has_lengths + options_.has_cell_states);
+}
+
+Recurrent::Plan Recurrent::plan(int threads) const {
+  const std::int64_t batch = options_.batch;
   const std::int64_t few = weights_->looks_up() ? kLanesPayLookup[weights_->density() > kManyLookupsAbove ? 1 : 0]
                                                 : kLanesPay[weights_->density() > kManyAbove ? 1 : 0];
-  width_ = batch >= few ? kLanes : 1;
-  groups_ = ceil_div(batch, width_);
+  const std::int64_t width = batch >= few ? kLanes : 1;
+  const std::int64_t groups = ceil_div(batch, width);
+  // Threads of a direction. Where each has sequences of its own, none waits for another in each step, and each reads
+  // all weights, which its own cache should hold. A group of lanes more than others have takes as long as all of these.
+  // Lookups and lanes round alike for any number of rows; bits and values do not.
+  const std::int64_t own = std::max<std::int64_t>(threads / weights_->directions(), 1);
+  const bool is_even = width == 1 ? weights_->looks_up() : groups % own == 0;
+  const bool divides = groups >= own && is_even && weights_->fit_cache();
+  return {.width = width,
+          .groups = groups,
+          .parts = divides ? own : 1,
+          .is_interleaved = width > 1 && input_layout() == Layout::nchw};
 }
 
 Layout Recurrent::input_layout() const { return options_.batch % kLanes == 0 ? Layout::nchw_n16 : Layout::nchw; }
@@ -113,7 +127,8 @@ void Recurrent::run(ThreadPool& pool, const Shape& shape, const float* in, const
   }
   Others own = others;
   if (weights_->directions() > 1 && others.second == out) {
-    // The result may lie where the first states do. One direction must not write what the other has yet to read.
+    // The result may lie where the first states do. One direction must not write what the other has yet to read; the
+    // sequences of one, which threads may divide, have their states in the same places.
     const auto count = static_cast<std::size_t>(other_sizes(shape).second);
     float* const first = thread_scratch().first.floats(count);
     std::copy_n(others.second, count, first);
@@ -127,30 +142,33 @@ void Recurrent::run(ThreadPool& pool, const Shape& shape, const float* in, const
 void Recurrent::run_directions(ThreadPool& pool, const Shape& shape, const float* in, const Others& others,
                                float* out) const {
   const std::int64_t directions = weights_->directions();
-  if (directions > 1 && pool.threads() > 1) {
+  const Plan plan = this->plan(pool.threads());
+  const auto run_part = [&](ThreadPool& threads, std::int64_t number) {
+    Walk walk{};
+    walk.plan = plan;
+    walk.direction = number / plan.parts;
+    walk.first = number % plan.parts * plan.groups / plan.parts;
+    walk.groups = (number % plan.parts + 1) * plan.groups / plan.parts - walk.first;
+    walk.in = in;
+    walk.out = out;
+    run_groups(threads, walk, shape, others);
+  };
+  if (directions * plan.parts > 1 && pool.threads() > 1) {
     // They do not wait for each other, as threads that share the products of a step would.
     static ThreadPool alone(1);
-    return pool.parallel_for(directions,
-                             [&](std::int64_t direction) { run_direction(alone, direction, shape, in, others, out); });
+    return pool.parallel_for(directions * plan.parts, [&](std::int64_t number) { run_part(alone, number); });
   }
-  for (std::int64_t direction = 0; direction < directions; ++direction) {
-    run_direction(pool, direction, shape, in, others, out);
-  }
+  for (std::int64_t direction = 0; direction < directions; ++direction) run_part(pool, direction);
 }
 
-void Recurrent::run_direction(ThreadPool& pool, std::int64_t direction, const Shape& shape, const float* in,
-                              const Others& others, float* out) const {
+void Recurrent::run_groups(ThreadPool& pool, Walk walk, const Shape& shape, const Others& others) const {
   const std::int64_t steps = shape.n / options_.batch;
-  const std::int64_t state = ceil_div(groups_ * hidden_ * width_, kLanes) * kLanes;
+  const std::int64_t state = ceil_div(walk.groups * hidden_ * walk.plan.width, kLanes) * kLanes;
   const std::int64_t gates = gate_count(options_.cell);
-  const bool is_apart = is_interleaved();
+  const bool is_apart = walk.plan.is_interleaved;
   const std::int64_t states_kept = 4 + (options_.has_lengths ? 2 : 0) + gates * (is_apart ? 2 : 1);
   float* at = thread_scratch().states.floats(static_cast<std::size_t>(state * states_kept));
   const auto next = [&](std::int64_t states) { return std::exchange(at, at + states * state); };
-  Walk walk{};
-  walk.direction = direction;
-  walk.in = in;
-  walk.out = out;
   walk.h = next(1);
   walk.c = next(1);
   walk.reset = next(1);
@@ -163,9 +181,10 @@ void Recurrent::run_direction(ThreadPool& pool, std::int64_t direction, const Sh
   }
   receive(walk, others.second, walk.h);
   receive(walk, others.third, walk.c);
-  const Shape states{groups_ * width_, hidden_, 1, 1};
-  const auto products = weights_->products(direction, width_ > 1 ? Layout::nchw_n16 : Layout::nchw);
-  const bool is_reversed = options_.reversed[static_cast<std::size_t>(direction)];
+  const Shape states{walk.groups * walk.plan.width, hidden_, 1, 1};
+  const Layout layout = walk.plan.width > 1 ? Layout::nchw_n16 : Layout::nchw;
+  const auto products = weights_->products(walk.direction, layout);
+  const bool is_reversed = options_.reversed[static_cast<std::size_t>(walk.direction)];
   for (std::int64_t i = 0; i < steps; ++i) {
     const std::int64_t step = is_reversed ? steps - 1 - i : i;
     products[0]->run(pool, states, walk.h, {}, walk.product);

@@ -44,13 +44,12 @@ class Recurrent final : public Op {
   std::int64_t weight_bytes() const override { return weights_->bytes(); }
 
  private:
+  struct Plan;
   struct Walk;
-  void plan();
-  // Whether states lie in lanes and the input row-major, so that each step is interleaved.
-  bool is_interleaved() const { return width_ > 1 && input_layout() == Layout::nchw; }
+  void set_sizes();
+  Plan plan(int threads) const;
   void run_directions(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const;
-  void run_direction(ThreadPool& pool, std::int64_t direction, const Shape& shape, const float* in,
-                     const Others& others, float* out) const;
+  void run_groups(ThreadPool& pool, Walk walk, const Shape& shape, const Others& others) const;
   void receive(const Walk& walk, const float* given, float* state) const;
   void run_cell(ThreadPool& pool, const Walk& walk, std::int64_t step, RecurrentStage stage) const;
   void run_ended(const Walk& walk, std::int64_t step, std::int64_t group, RecurrentCellArgs args) const;
@@ -67,9 +66,6 @@ class Recurrent final : public Op {
   std::int64_t hidden_ = 0;
   std::int64_t channels_ = 0;  // of the input
   std::int64_t results_ = 0;   // channels of the result
-  // States lie in groups of [hidden][width]: sixteen rows, or one.
-  std::int64_t width_ = 1;
-  std::int64_t groups_ = 1;
 };
 
 }  // namespace sift::cpu

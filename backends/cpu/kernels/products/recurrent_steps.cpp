@@ -14,26 +14,28 @@ constexpr std::int64_t kAlone = 1 << 11;
 
 // A first state, as the steps have it.
 void Recurrent::receive(const Walk& walk, const float* given, float* state) const {
-  const std::int64_t count = groups_ * hidden_ * width_;
+  const std::int64_t width = walk.plan.width;
+  const std::int64_t count = walk.groups * hidden_ * width;
   if (given == nullptr) {
     std::fill_n(state, count, 0.0F);
     return;
   }
-  const std::int64_t batch = options_.batch;
-  const float* const own = given + walk.direction * batch * hidden_;
+  // Of the first of its sequences.
+  const float* const own = given + (walk.direction * options_.batch + walk.first * width) * hidden_;
   if (walk.x == nullptr) {
     std::copy_n(own, count, state);
     return;
   }
-  for (std::int64_t group = 0; group < groups_; ++group) {
-    const auto rows = static_cast<int>(std::min(kLanes, batch - group * kLanes));
+  for (std::int64_t group = 0; group < walk.groups; ++group) {
+    const auto rows = static_cast<int>(std::min(kLanes, options_.batch - (walk.first + group) * kLanes));
     kernels_.interleave(own + group * kLanes * hidden_, hidden_, hidden_, rows, state + group * hidden_ * kLanes,
                         false);
   }
 }
 
 void Recurrent::run_cell(ThreadPool& pool, const Walk& walk, std::int64_t step, RecurrentStage stage) const {
-  const bool shares = groups_ * hidden_ * width_ >= kAlone && pool.threads() > 1;
+  const std::int64_t width = walk.plan.width;
+  const bool shares = walk.groups * hidden_ * width >= kAlone && pool.threads() > 1;
   // Of units; interleaving takes whole sixteens.
   const std::int64_t piece = shares ? ceil_div(ceil_div(hidden_, pool.threads()), kLanes) * kLanes : hidden_;
   const std::int64_t pieces = ceil_div(hidden_, piece);
@@ -46,31 +48,31 @@ void Recurrent::run_cell(ThreadPool& pool, const Walk& walk, std::int64_t step, 
     const std::int64_t first = task % pieces * piece;
     const std::int64_t units = std::min(piece, hidden_ - first);
     // Rows of the batch before this group, and of the array.
-    const std::int64_t row = step * options_.batch + group * width_;
+    const std::int64_t row = step * options_.batch + (walk.first + group) * width;
     const std::int64_t gate = walk.direction * gates * hidden_ + first;
-    const std::int64_t own = (group * hidden_ + first) * width_;
+    const std::int64_t own = (group * hidden_ + first) * width;
     RecurrentCellArgs args{};
     args.stage = stage;
-    args.x_gate = args.product_gate = hidden_ * width_;
+    args.x_gate = args.product_gate = hidden_ * width;
     if (walk.x == nullptr) {
-      args.x = walk.in + row * channels_ + gate * width_;
+      args.x = walk.in + row * channels_ + gate * width;
     } else {
-      float* const x = walk.x + (group * gates * hidden_ + first) * width_;
-      const auto rows = static_cast<int>(std::min(kLanes, options_.batch - group * kLanes));
+      float* const x = walk.x + (group * gates * hidden_ + first) * width;
+      const auto rows = static_cast<int>(std::min(kLanes, options_.batch - (walk.first + group) * kLanes));
       if (stage != RecurrentStage::gru) {
         for (std::int64_t of = 0; of < gates; ++of) {
           kernels_.interleave(walk.in + row * channels_ + gate + of * hidden_, channels_, units, rows,
-                              x + of * hidden_ * width_, false);
+                              x + of * hidden_ * width, false);
         }
       }
       args.x = x;
     }
-    args.product = walk.product + (group * product_rows + first) * width_;
+    args.product = walk.product + (group * product_rows + first) * width;
     args.candidate = walk.candidate + own;
     args.h = walk.h + own;
     args.c = walk.c + own;
     args.reset = walk.reset + own;
-    args.count = units * width_;
+    args.count = units * width;
     if (stage == RecurrentStage::gru_reset) return cell_(args);
     if (options_.has_lengths) {
       run_ended(walk, step, group, args);
@@ -80,7 +82,8 @@ void Recurrent::run_cell(ThreadPool& pool, const Walk& walk, std::int64_t step, 
     std::int64_t channel = walk.direction * hidden_ + first;
     deliver(walk, args.h, group, row, channel, units);
     if (options_.has_lengths) {
-      for (std::int64_t i = group * width_; i < std::min((group + 1) * width_, options_.batch); ++i) {
+      const std::int64_t begin = (walk.first + group) * width;
+      for (std::int64_t i = begin; i < std::min(begin + width, options_.batch); ++i) {
         if (has_ended(walk, step, i)) clear(walk, step, i, channel, units);
       }
       channel += directions * hidden_;
@@ -89,9 +92,9 @@ void Recurrent::run_cell(ThreadPool& pool, const Walk& walk, std::int64_t step, 
     if (options_.has_cell_states) deliver(walk, args.c, group, row, channel + directions * hidden_, units);
   };
   if (shares) {
-    pool.parallel_for(groups_ * pieces, body);
+    pool.parallel_for(walk.groups * pieces, body);
   } else {
-    for (std::int64_t task = 0; task < groups_ * pieces; ++task) body(task);
+    for (std::int64_t task = 0; task < walk.groups * pieces; ++task) body(task);
   }
 }
 
@@ -101,16 +104,17 @@ bool Recurrent::has_ended(const Walk& walk, std::int64_t step, std::int64_t sequ
 
 // The step of a group, some of whose sequences may have ended, or not begun from behind: their states stay.
 void Recurrent::run_ended(const Walk& walk, std::int64_t step, std::int64_t group, RecurrentCellArgs args) const {
-  const std::int64_t all = groups_ * hidden_ * width_;
+  const std::int64_t width = walk.plan.width;
+  const std::int64_t all = walk.groups * hidden_ * width;
   float* const h = walk.kept + (args.h - walk.h);
   float* const c = h + all;
   std::copy_n(args.h, args.count, h);
   std::copy_n(args.c, args.count, c);
   cell_(args);
-  for (std::int64_t lane = 0; lane < width_; ++lane) {
-    const std::int64_t sequence = group * width_ + lane;
+  for (std::int64_t lane = 0; lane < width; ++lane) {
+    const std::int64_t sequence = (walk.first + group) * width + lane;
     if (sequence < options_.batch && !has_ended(walk, step, sequence)) continue;
-    for (std::int64_t i = lane; i < args.count; i += width_) {
+    for (std::int64_t i = lane; i < args.count; i += width) {
       args.h[i] = h[i];
       args.c[i] = c[i];
     }
@@ -121,11 +125,12 @@ void Recurrent::run_ended(const Walk& walk, std::int64_t step, std::int64_t grou
 void Recurrent::deliver(const Walk& walk, const float* state, std::int64_t group, std::int64_t row,
                         std::int64_t channel, std::int64_t count) const {
   float* const to = walk.out + row * results_;
+  const std::int64_t width = walk.plan.width;
   if (walk.x == nullptr) {
-    std::copy_n(state, count * width_, to + channel * width_);
+    std::copy_n(state, count * width, to + channel * width);
     return;
   }
-  const auto rows = static_cast<int>(std::min(kLanes, options_.batch - group * kLanes));
+  const auto rows = static_cast<int>(std::min(kLanes, options_.batch - (walk.first + group) * kLanes));
   kernels_.deinterleave(state, results_, count, rows, to + channel, false);
 }
 

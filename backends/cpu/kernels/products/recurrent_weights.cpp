@@ -59,6 +59,8 @@ RecurrentWeights::RecurrentWeights(std::shared_ptr<const SparseWeights> weights,
   // as long as bits and values, which are half as many bytes.
   const std::int64_t bytes = LookupProduct::packed_bytes(*weights_, kernels_);
   looks_up_ = bytes != LookupProduct::kUnsuited && bytes / directions <= level2_cache_bytes() / 4 * 5;
+  // Of lists, six bytes each.
+  fit_cache_ = (looks_up_ ? bytes : 6 * weights_->nnz()) / directions <= level2_cache_bytes() / 4 * 3;
 }
 
 std::int64_t RecurrentWeights::bytes() const {

@@ -26,6 +26,8 @@ class RecurrentWeights {
   std::int64_t bytes() const;
   // Whether products of few rows are lookups.
   bool looks_up() const { return looks_up_; }
+  // Whether the second-level cache of one core holds all weights of a direction.
+  bool fit_cache() const { return fit_cache_; }
 
   // states part^T + bias of each part of a direction, in planes or with 16 rows in the lanes.
   std::vector<std::shared_ptr<const Op>> products(std::int64_t direction, Layout layout) const;
@@ -43,6 +45,7 @@ class RecurrentWeights {
   std::vector<std::int64_t> parts_;
   const KernelTable& kernels_;
   bool looks_up_ = false;
+  bool fit_cache_ = false;
   mutable ForkSafeMutex mutex_;
   mutable Products few_;
   mutable Products lanes_;

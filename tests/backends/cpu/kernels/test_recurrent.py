@@ -13,7 +13,7 @@ from kernel_reference import Array, assert_close, random_array, random_sparse, r
 from sift_onnx.backends.cpu import _kernels
 
 GATES = {"lstm": 4, "gru": 3, "gru_linear": 3, "tanh": 1, "relu": 1}
-POOLS = {threads: _kernels.ThreadPool(threads) for threads in (1, 2)}
+POOLS = {threads: _kernels.ThreadPool(threads) for threads in (1, 2, 3, 5)}
 
 
 def sigmoid(x: Any) -> Any:
@@ -59,9 +59,9 @@ def reference(
 
 @pytest.mark.parametrize("isa", _kernels.supported_isas())
 @settings(max_examples=15, deadline=None)
-@given(draw=st.data(), cell=st.sampled_from(sorted(GATES)), threads=st.sampled_from((1, 2)))
+@given(draw=st.data(), cell=st.sampled_from(sorted(GATES)), threads=st.sampled_from((1, 2, 3, 5)))
 def test_steps_agree_with_numpy(isa: str, draw: st.DataObject, cell: str, threads: int) -> None:
-    steps, batch = draw.draw(st.integers(1, 4)), draw.draw(st.sampled_from((1, 2, 3, 12, 16, 17, 32)))
+    steps, batch = draw.draw(st.integers(1, 4)), draw.draw(st.sampled_from((1, 2, 3, 5, 11, 12, 16, 17, 32, 48)))
     hidden, density = draw.draw(st.sampled_from((1, 16, 21, 40))), draw.draw(st.sampled_from((0.0, 0.2, 1.0)))
     reverse = draw.draw(st.sampled_from(([False], [True], [False, True])))
     rng = np.random.default_rng(steps * batch + hidden)
@@ -83,19 +83,24 @@ def test_steps_agree_with_numpy(isa: str, draw: st.DataObject, cell: str, thread
                        bias.reshape(shape), reverse, first, lengths)  # fmt: skip
     wanted = wanted[:, :, [0, *[1] * has_lengths, *[2] * has_cell_states]]
     assert_close(made, wanted.reshape(made.shape), hidden)
+    alone = run(POOLS[1], op.for_batch(batch), x[:, :, None, None], h, third=c,
+                mask=lengths.astype(np.float32) if has_lengths else None)  # fmt: skip
+    np.testing.assert_array_equal(made, alone)
 
 
 @pytest.mark.parametrize("batch", [3, 32])
-def test_first_states_may_lie_where_the_result_goes(batch: int) -> None:
-    rng, hidden = np.random.default_rng(0), 20
-    weights = random_sparse(rng, (2 * hidden, hidden), 0.3)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("reverse", [[False], [True], [False, True]], ids=str)
+def test_first_states_may_lie_where_the_result_goes(batch: int, threads: int, reverse: list[bool]) -> None:
+    rng, hidden, directions = np.random.default_rng(0), 40, len(reverse)
+    weights = random_sparse(rng, (directions * hidden, hidden), 0.2)
     packed = _kernels.SparseWeights.from_dense(*weights.shape, weights)
-    op = _kernels.Recurrent(packed, cell="relu", reversed=[False, True], batch=batch)
-    x, first = random_array(rng, (batch, 2 * hidden)), random_array(rng, (2 * batch, hidden))
+    op = _kernels.Recurrent(packed, cell="relu", reversed=reverse, batch=batch)
+    x, first = random_array(rng, (batch, directions * hidden)), random_array(rng, (directions * batch, hidden))
     wanted = run(POOLS[1], op, x[:, :, None, None], first[:, :, None, None])
     inside = to_layout(POOLS[1], x[:, :, None, None], op.input_layout)
     shared = to_layout(POOLS[1], first[:, :, None, None], op.input_layout)
-    op.run(POOLS[1], (batch, 2 * hidden, 1, 1), inside, shared, shared)
+    op.run(POOLS[threads], (batch, directions * hidden, 1, 1), inside, shared, shared)
     np.testing.assert_array_equal(shared.ravel(), to_layout(POOLS[1], wanted, op.input_layout).ravel())
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from sparse_nets import SparseNet, assert_same_as_onnxruntime, assert_same_at_batches
+from sparse_nets import SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, left_to_onnxruntime
 
 import sift_onnx
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
@@ -81,6 +81,31 @@ def test_windows_of_one_axis(attributes):
             node.attribute.remove(attribute)
     program = assert_same_at_batches(model, (1, 17), {"x": (1, 4, 13)})
     assert len(program.parts) == 1
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+@pytest.mark.parametrize("length", [13, "length"])
+def test_one_axis_is_padded_by_what_it_has(mode, length):
+    """As EnCodec's convolutions are: a slice of all of it lies between the padding and the layer."""
+    net = SparseNet(opset=20)
+    x = net.input("x", 2, 4, 13, declared=["n", 4, length])
+    padded = net.op("Pad", x, net.constant([0, 0, 3, 0, 0, 1]), mode=mode)
+    bounds = [net.constant([n]) for n in (0, 2**60, 2, 1)]
+    y = net.op("Elu", conv(net, net.op("Slice", padded, *bounds), 4, 6, 3, pads=[0, 0]))
+    again = net.op("Pad", net.op("Relu", y), net.constant([2, 2]), "", net.constant([2]), mode=mode)
+    net.output(conv(net, again, 6, 4, 5))
+    program = assert_same_at_batches(net.model(), (1, 17), {"x": (1, 4, 13)})
+    assert left_to_onnxruntime(program) == {}
+    assert len(program.parts) == 1
+
+
+def test_tokens_are_padded_by_what_they_have_in_onnxruntime():
+    net = SparseNet(opset=20)
+    x = net.dense(net.input("x", 2, 7, 4, declared=["n", 7, 4]), 4, 6)
+    padded = net.op("Pad", x, net.constant([0, 2, 0, 0, 1, 0]), mode="reflect", name="padded")
+    net.output(net.dense(padded, 6, 4))
+    program = assert_same_at_batches(net.model(), (1, 17), {"x": (1, 7, 4)})
+    assert left_to_onnxruntime(program)["padded"] == "it pads images or channels"
 
 
 def test_lengths_may_be_open():

@@ -32,16 +32,22 @@ RecurrentCellFunction recurrent_cell_of(const KernelTable& kernels);
 // Entries that a lane has in a group, each of which looks up what it is multiplied with.
 inline constexpr int kLookupSlots = 4;
 
-// Sixteen sparse rows times one x: out[row] = bias[row] + the sum over entries of value x[column].
+// Rows of x that share what is read of the weights.
+inline constexpr int kMostLookedUp = 4;
+
+// Sixteen sparse rows times some rows of x: out[row] = bias[row] + the sum over entries of value x[column].
 struct LookupArgs {
   const float* x;
+  std::ptrdiff_t x_stride;       // of its rows
+  int x_rows;                    // up to kMostLookedUp
   const std::uint16_t* columns;  // [groups] of x, the first of the 31 that a group has
   const std::uint32_t* places;   // [groups][16]: which of the 31, a byte for each slot; 31 is a zero
   const float* values;           // [groups][slots][16]
   std::int64_t groups;
   const float* bias;  // [16]
   float* out;
-  int rows;  // that are written
+  std::ptrdiff_t out_stride;  // of the results for the rows of x
+  int rows;                   // that are written
 };
 using LookupFunction = void (*)(LookupArgs);
 
