@@ -291,4 +291,5 @@ class _Opener:
             [spec.name for spec in lowered.inputs],
             estimate,
             clock_of(threads),
+            parts.on_one_thread() if threads > 1 and not held else None,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,10 +58,11 @@ class _Part:
         values: dict[str, Array],
         times: list[StepTime] | None = None,
         into: Mapping[str, Array] | CacheStep = _NOTHING,
+        is_alone: bool = False,
     ) -> None:
         if isinstance(self.program, RegionProgram):
             made = self.program.region.outputs if isinstance(into, CacheStep) else self.outputs
-            values.update(zip(made, self.program.run(values, times, into), strict=True))
+            values.update(zip(made, self.program.run(values, times, into, is_alone), strict=True))
             return
         values.update(self.program.run_unchecked(self.operands(values)))
 
@@ -102,6 +104,13 @@ class Parts:
         self._only = self.programs[0] if len(self.programs) == 1 else None
         outside = [part for part in self._parts if not isinstance(part.program, RegionProgram)]
         self._read_outside = {name for part in outside for name in (*part.inputs, *part.sized)}
+        self._is_alone = False
+
+    def on_one_thread(self) -> Parts:
+        """The same programs, whose kernels the calling thread runs by itself."""
+        alone = copy.copy(self)
+        alone._is_alone = True
+        return alone
 
     def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING) -> dict[str, Array]:
         """The model's outputs for feeds that are known to fit; see :meth:`RegionProgram.run` for ``into``."""
@@ -113,7 +122,7 @@ class Parts:
     def _run(self, feeds: Mapping[str, Array], into: Mapping[str, Array]) -> dict[str, Array]:
         only = self._only
         if isinstance(only, RegionProgram):
-            arrays = only.run(feeds, None, into)
+            arrays = only.run(feeds, None, into, self._is_alone)
             if len(arrays) == 1:
                 return {self.outputs[0]: arrays[0]}
             made = dict(zip(self._parts[0].outputs, arrays, strict=True))
@@ -122,7 +131,7 @@ class Parts:
             return only.run_unchecked(feeds)
         values = dict(feeds)
         for part in self._parts:
-            part.run(values, None, into)
+            part.run(values, None, into, self._is_alone)
             for name in part.dead:
                 del values[name]
         return {name: values[name] for name in self.outputs}
@@ -133,7 +142,7 @@ class Parts:
         if self._read_outside:
             values |= step.rooms.past(step.past, self._read_outside)
         for part in self._parts:
-            part.run(values, None, step)
+            part.run(values, None, step, self._is_alone)
             for name in part.dead:
                 values.pop(name, None)
         made = {name: values[name] for name in self.outputs if name in values}
@@ -147,7 +156,7 @@ class Parts:
         for part in self._parts:
             steps: list[StepTime] = []
             start = time.perf_counter()
-            part.run(values, steps)
+            part.run(values, steps, is_alone=self._is_alone)
             times.append(PartTime(part.program, start - begin, time.perf_counter() - start, tuple(steps)))
         return self._results(values, feeds), times
 
@@ -163,7 +172,7 @@ class Parts:
         values = self._values(feeds)
         for part in self._parts:
             yield part.program, part.operands(values)
-            part.run(values)
+            part.run(values, is_alone=self._is_alone)
 
     def estimate(self, shapes: Sequence[Shapes], rates: Rates) -> Estimate:
         """Seconds for operands of these sizes, against onnxruntime on the whole model; see ``lower/costs.py``.
@@ -191,7 +200,7 @@ class Parts:
         planned = sum(region.planning_seconds for region in regions)
         for part in self._parts:
             shapes.append({name: values[name].shape for name in part.inputs})
-            part.run(values, None, into)
+            part.run(values, None, into, self._is_alone)
             for name in part.dead:
                 del values[name]
         planning = sum(region.planning_seconds for region in regions) - planned

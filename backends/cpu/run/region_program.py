@@ -58,6 +58,10 @@ class StepTime:
     together: tuple[tuple[int, Shape], ...] = ()
 
 
+# Of callers that run a region by themselves: it starts no thread.
+_ALONE = _kernels.ThreadPool(1)
+
+
 class RegionProgram:
     """Runs a region on arrays; thread-safe.
 
@@ -116,6 +120,7 @@ class RegionProgram:
         values: Mapping[str, Array],
         times: list[StepTime] | None = None,
         into: Mapping[str, Array] | CacheStep = _NOTHING,
+        is_alone: bool = False,
     ) -> list[Array]:
         """The region's outputs, and its caches; see :attr:`Region.made`.
 
@@ -124,7 +129,9 @@ class RegionProgram:
             times: to which the time of each operator is added.
             into: arrays for the caches, by name, which may hold the past already; or a step in memory that holds it,
                 which is then neither among ``values`` nor among the results.
+            is_alone: whether the calling thread runs it by itself.
         """
+        pool = _ALONE if is_alone else self.pool
         shared = SharedArrays()
         if self._look_ups:
             values = {**values, **prepared_rows(self._look_ups, values, self._sizes_of(values), shared)}
@@ -133,10 +140,10 @@ class RegionProgram:
         if stages:
             found = dict(values)
             for stage in stages:
-                found.update(zip(stage.region.outputs, self._run(stage, found, times), strict=True))
+                found.update(zip(stage.region.outputs, self._run(pool, stage, found, times), strict=True))
             made = [found[name] for name in self.region.outputs]
         else:
-            made = self._run(self._whole, values, times, into, shared)
+            made = self._run(pool, self._whole, values, times, into, shared)
         if self._operators.holds_unpacked:
             self._release()
         return made
@@ -153,6 +160,7 @@ class RegionProgram:
 
     def _run(
         self,
+        pool: _kernels.ThreadPool,
         stage: RegionStage,
         values: Mapping[str, Array],
         times: list[StepTime] | None,
@@ -167,7 +175,7 @@ class RegionProgram:
         if shared is not None and self.region.caches:
             caches = self._caches(values, prepared, into, shared)
         try:
-            self._run_slabs(stage, prepared, [*inputs, *outputs], caches, times)
+            self._run_slabs(pool, stage, prepared, [*inputs, *outputs], caches, times)
         except ValueError as error:
             # Operators check what their arrays say, such as the lengths of sequences.
             raise UsageError(str(error)) from error
@@ -177,6 +185,7 @@ class RegionProgram:
 
     def _run_slabs(
         self,
+        pool: _kernels.ThreadPool,
         stage: RegionStage,
         prepared: Prepared,
         whole: Sequence[Array],
@@ -188,7 +197,7 @@ class RegionProgram:
         if prepared.at_once and times is None:
             alone = slabs[prepared.at_once]
             arrays_of = [stage.ranges(slab, whole) for slab, _ in alone]
-            alone[0][1].sequence.run_each(self.pool, self._workspace, arrays_of)
+            alone[0][1].sequence.run_each(pool, self._workspace, arrays_of)
             slabs = (*slabs[: prepared.at_once.start], *slabs[prepared.at_once.stop :])
         begin = 0.0
         if times is not None:
@@ -197,11 +206,11 @@ class RegionProgram:
         for slab, planned in slabs:
             arrays = whole if slab.is_all else stage.ranges(slab, whole)
             if times is None:
-                planned.sequence.run(self.pool, self._workspace, arrays, caches=caches)
+                planned.sequence.run(pool, self._workspace, arrays, caches=caches)
                 continue
             seconds = np.zeros(len(planned.steps))
             at = time.perf_counter() - begin
-            planned.sequence.run(self.pool, self._workspace, arrays, seconds, caches=caches)
+            planned.sequence.run(pool, self._workspace, arrays, seconds, caches=caches)
             ran = zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True)
             for number, (step, shape, layout, took) in enumerate(ran):
                 together = tuple((stage.first + own, of) for own, of in planned.together.get(number, ()))

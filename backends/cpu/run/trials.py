@@ -9,7 +9,9 @@ way that is depends on times.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +61,10 @@ _SHORT_SECONDS = 1e-3
 # How far an estimate for onnxruntime may be off that its time for other sizes has corrected: where one is at most three
 # times the other, and elsewhere.
 _NEAR, _NEAR_MARGIN, _FAR_MARGIN = 3.0, 1.15, 1.5
+# Threads wait for each other in each operator, and bring each other what they made: between cores that are far from
+# each other, both take microseconds. Kernels whose runs are shorter than this take turns on one thread as well, and
+# stay there if they take so much less: what disturbs one of two threads may be gone later.
+_ALONE_SECONDS, _LEAST_GAIN_ALONE, _TURNS_ALONE = 2e-3, 0.1, 3
 # A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin, and for about
 # a millisecond after wide instructions, some processors run more slowly. It has three runs at least, lest one that was
 # interrupted stands for all, unless they are long. The first one finds the caches full of the other way's weights: in
@@ -75,10 +81,12 @@ class Verdict:
     Attributes:
         placement: ``kernels``, which is the plan with all its parts, or ``onnxruntime``, the whole model.
         reason: why there, if it was timed or could not be; empty where the estimates were clear.
+        is_alone: whether the kernels run on the calling thread by itself.
     """
 
     placement: str
     reason: str = ""
+    is_alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,7 @@ class Trials:
 
     Attributes:
         kernels: one of the two ways.
+        alone: the same on the calling thread by itself; None where that is what they do in any case.
     """
 
     def __init__(
@@ -111,6 +120,7 @@ class Trials:
         inputs: Sequence[str],
         estimate: Callable[[Sequence[Shapes]], Estimate],
         clock: Callable[[], float],
+        alone: Parts | None = None,
     ) -> None:
         """Nothing is run yet.
 
@@ -120,8 +130,9 @@ class Trials:
             inputs: names of the model's inputs.
             estimate: of both ways on this machine, for the sizes of what each part of the plan reads.
             clock: in seconds.
+            alone: see above.
         """
-        self.kernels = kernels
+        self.kernels, self.alone = kernels, alone
         self._open_whole = open_whole
         self._inputs = tuple(inputs)
         self._estimate = estimate
@@ -156,13 +167,19 @@ class Trials:
                 verdict = self._verdicts.get(key)
                 if verdict is None:
                     verdict, outputs = self._weigh(key, feeds, into)
+                    if verdict.placement == KERNELS and any(
+                        found.is_alone and _is_within(key, sizes) for sizes, found in self._verdicts.items()
+                    ):
+                        # Larger requests are faster so.
+                        verdict = dataclasses.replace(verdict, is_alone=True)
                     self._verdicts[key] = verdict
                     if self._whole is not None and all(found.placement == KERNELS for found in self._verdicts.values()):
                         self._whole = None
                         # It has held all weights as dense ones.
                         _kernels.trim_memory()
         if verdict.placement == KERNELS:
-            return Route(self.kernels, verdict), outputs
+            way = self.alone if verdict.is_alone else None
+            return Route(way or self.kernels, verdict), outputs
         whole = self._whole
         assert whole is not None  # it stays once a class runs in it
         return Route(whole, verdict), outputs
@@ -193,7 +210,7 @@ class Trials:
                 return Verdict(KERNELS), outputs
         if not _is_clear(own, estimate):
             outputs, seconds = self._timed(self.kernels, feeds, into)
-            own = min(own, seconds)
+            own = seconds if seconds < _TURN_SECONDS else min(own, seconds)
         if _is_clear(own, estimate):
             said = f"timed: {1e3 * own:.3g} ms in the kernels against an estimate of"
             return Verdict(KERNELS, f"{said} {1e3 * estimate.onnxruntime:.3g} ms in onnxruntime"), outputs
@@ -201,14 +218,22 @@ class Trials:
             return self._won_by_other_sizes(own), outputs
         try:
             theirs, own, other = self._in_turn(self._opened(), own, estimate, feeds, into)
-            if estimate.onnxruntime > 0:
-                self._measured.append((estimate.onnxruntime, other))
-            said = f"timed: {1e3 * own:.3g} ms in the kernels against {1e3 * other:.3g} ms in onnxruntime"
-            if not _gains(own, other):
-                return Verdict(ONNXRUNTIME, said), theirs
         except SiftError as error:
-            return Verdict(KERNELS, f"not timed against onnxruntime: {error}"), outputs
-        return Verdict(KERNELS, said), outputs
+            own, single = self._on_one_thread(own, feeds, into)
+            is_alone = single < (1 - _LEAST_GAIN_ALONE) * own
+            return Verdict(KERNELS, f"not timed against onnxruntime: {error}", is_alone), outputs
+        if estimate.onnxruntime > 0:
+            self._measured.append((estimate.onnxruntime, other))
+        own, single = self._on_one_thread(own, feeds, into)
+        against = f"against {1e3 * other:.3g} ms in onnxruntime"
+        if single < (1 - _LEAST_GAIN_ALONE) * own or (_gains(single, other) and not _gains(own, other)):
+            said = f"timed: {1e3 * single:.3g} ms in the kernels on one thread, {1e3 * own:.3g} ms on all, {against}"
+            verdict, taken = Verdict(KERNELS, said, is_alone=True), single
+        else:
+            verdict, taken = Verdict(KERNELS, f"timed: {1e3 * own:.3g} ms in the kernels {against}"), own
+        if _gains(taken, other):
+            return verdict, outputs
+        return Verdict(ONNXRUNTIME, verdict.reason), theirs
 
     def _is_less_than_corrected(self, own: float, estimate: Estimate) -> bool:
         """Whether the kernels take less than onnxruntime would, by its time where the estimate was nearest to this."""
@@ -244,22 +269,34 @@ class Trials:
             other = min(other, self._timed(whole, feeds)[1])
         return outputs, own, other
 
+    def _on_one_thread(self, own: float, feeds: Feeds, into: Feeds) -> tuple[float, float]:
+        """The least times of the kernels on all threads, which took ``own`` so far, and on one, if runs are short."""
+        single = float("inf")
+        if self.alone is None or own > _ALONE_SECONDS:
+            return own, single
+        for _ in range(_TURNS_ALONE):
+            single = min(single, self._timed(self.alone, feeds, into)[1])
+            own = min(own, self._timed(self.kernels, feeds, into)[1])
+        return own, single
+
     def _opened(self) -> Parts:
         if self._whole is None:
             self._whole = self._open_whole()
         return self._whole
 
     def _timed(self, way: Parts, feeds: Feeds, into: Feeds = _NOTHING) -> tuple[Outputs, float]:
-        """Outputs, and the least time of the runs of a turn."""
-        best, begin, runs = float("inf"), self._clock(), 0
+        """Outputs, and the time of the median run of a turn.
+
+        The least one may be that of a run whose other threads were still asleep.
+        """
+        begin, took = self._clock(), []
         while True:
             start = self._clock()
             outputs = way.run(feeds, into)
             end = self._clock()
-            best = min(best, end - start)
-            runs += 1
-            if end - begin >= (_TURN_SECONDS if runs >= _LEAST_RUNS else _LONG_SECONDS):
-                return outputs, best
+            took.append(end - start)
+            if end - begin >= (_TURN_SECONDS if len(took) >= _LEAST_RUNS else _LONG_SECONDS):
+                return outputs, statistics.median_low(took)
 
 
 def _gains(own: float, other: float) -> bool:

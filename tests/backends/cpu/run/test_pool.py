@@ -13,6 +13,8 @@ import pytest
 from sparse_nets import ONE_THREAD, SparseNet
 
 import sift_onnx
+from sift_onnx.backends.base import CompileOptions
+from sift_onnx.backends.cpu.run.parts import Parts
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import UsageError
 
@@ -97,6 +99,26 @@ def test_sessions_run_at_once_on_one_pool_and_go_while_others_run(net):
     for caller in callers:
         caller.join()
     assert not wrong
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the time of threads")
+@pytest.mark.parametrize("batch", [1, 3, 16])
+def test_parts_run_on_the_calling_thread_alone(net, batch):
+    program = CpuProgram(net.model(), CompileOptions(threads=2, deterministic=True))
+    (region,) = program.parts
+    parts = Parts([region], region.region.outputs)
+    x = np.random.default_rng(batch).standard_normal((batch, 8, 20, 20), dtype=np.float32)
+    name = region.region.inputs[0][0]
+    wanted = parts.run({name: x})
+    alone = parts.on_one_thread()
+    time.sleep(0.05)  # workers spin behind their last loop
+    others = time.process_time() - time.thread_time()
+    for _ in range(20):
+        found = alone.run({name: x})
+    assert time.process_time() - time.thread_time() - others < 1e-3
+    for output, array in wanted.items():
+        np.testing.assert_array_equal(found[output], array)
+    assert [part.steps for part in alone.run_timed({name: x})[1]]
 
 
 def test_a_pool_of_another_size_or_kind_is_refused(net):
