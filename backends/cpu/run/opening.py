@@ -273,6 +273,8 @@ class _Opener:
         rates = rates_of(self.isa, threads, _kernels.detected_isa())
         regions = sum(isinstance(part, Region) for part in plan.parts)
         sessions = len(plan.parts) - regions
+        # Steps of decoders, which wait for memory, run in a way of their own.
+        has_caches = any(isinstance(part, Region) and part.caches for part in plan.parts)
         clear = all(is_certain(plan_estimate(own, regions, sessions, rates)) for own in plan.estimates)
         whole = whole_model(self.model, graph, self.options, is_kept=not clear)
         outputs = [spec.name for spec in lowered.outputs]
@@ -291,5 +293,5 @@ class _Opener:
             [spec.name for spec in lowered.inputs],
             estimate,
             clock_of(threads),
-            parts.on_one_thread() if threads > 1 and not held else None,
+            parts.on_one_thread() if threads > 1 and not has_caches else None,
         )

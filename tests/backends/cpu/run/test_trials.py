@@ -380,7 +380,7 @@ def test_one_thread_is_taken_for_smaller_requests_as_well():
         ([1e-3], [1e-3], [9.4e-4], "one thread"),  # onnxruntime would have been taken
         ([1e-3], [7e-4], [8e-4], "onnxruntime"),
         ([3e-3], [5e-3], [1e-3], "kernels"),  # other requests may need all threads
-        ([2e-4, *[1e-3] * 999], [1.5e-3], [8e-4], "one thread"),  # the others slept in the first run
+        ([2e-5, *[1e-4] * 999], [1.5e-4], [8e-5], "one thread"),  # the others slept in the first run
     ],
 )
 def test_one_thread_has_to_be_clearly_faster(kernels, whole, alone, wanted):
