@@ -26,7 +26,7 @@ from sift_onnx.operators.traits import DRAWING
 from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
 from sift_onnx.shapes.inference import infer_values
 
-__all__ = ["GraphView", "is_standard_op", "names_read"]
+__all__ = ["GraphView", "behind_identities", "is_standard_op", "names_read"]
 
 
 class GraphView:
@@ -323,6 +323,13 @@ def _constant_of(node: onnx.NodeProto) -> gs.Constant | None:
 def is_standard_op(node: onnx.NodeProto, *ops: str) -> bool:
     """Whether a node is one of these standard operators."""
     return node.op_type in ops and is_standard(node.domain)
+
+
+def behind_identities(graph: GraphView, name: str) -> str:
+    """The value that Identity nodes, such as those of an inlined branch, give another name."""
+    while (index := graph.producers.get(name)) is not None and is_standard_op(graph.nodes[index], "Identity"):
+        name = graph.nodes[index].input[0]
+    return name
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:

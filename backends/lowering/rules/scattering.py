@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
-from sift_onnx.backends.lowering.rules.selection import before_repeating_places, behind_identities, reads_integers
+from sift_onnx.backends.lowering.graph import GraphView, behind_identities, is_standard_op
+from sift_onnx.backends.lowering.rules.selection import before_repeating_places, reads_integers
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import ScatterElements
 

@@ -8,14 +8,13 @@ import numpy as np
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.graph import behind_identities, is_standard_op
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import ArgExtreme, CastIntegers, GatherElements, GatherRows, TopK
 
 __all__ = [
     "arg_extreme",
     "before_repeating_places",
-    "behind_identities",
     "cast_integers",
     "gather_elements",
     "gather_rows",
@@ -98,13 +97,6 @@ def before_repeating_places(node: NodeView, position: int, axis: int, values: Di
     is_tile = graph.nodes[producer].op_type == "Tile"
     stay = [size == 1 or (not is_tile and size == own) for size, own in zip(target, dims, strict=True)][:behind]
     return name if all(stay) and target[behind:] == values[behind:] else ""
-
-
-def behind_identities(graph: GraphView, name: str) -> str:
-    """The value that Identity nodes, such as those of an inlined branch, give another name."""
-    while (index := graph.producers.get(name)) is not None and is_standard_op(graph.nodes[index], "Identity"):
-        name = graph.nodes[index].input[0]
-    return name
 
 
 def gather_rows(node: NodeView) -> Step:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from decoder_nets import BATCH, DEPTH, KV_HEADS, LAYERS, SPELLINGS, VOCABULARY, decoder, genai
 from merged_nets import merged, with_other_logits
-from sparse_nets import ONE_THREAD
+from sparse_nets import ONE_THREAD, SparseNet
 
+from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.lower.placements import ONNXRUNTIME
 from sift_onnx.backends.cpu.run.parts import Parts
 from sift_onnx.backends.cpu.run.program import CpuProgram
@@ -155,3 +156,16 @@ def test_more_tokens_than_there_is_room_for_are_refused(spelling: str) -> None:
     program.run_step(feeds(ROOM - 1, 1), rooms, ROOM - 1, ROOM)
     with pytest.raises(UsageError, match="no room"):
         program.run_step(feeds(ROOM, 1), rooms, ROOM, ROOM + 1)
+
+
+def test_steps_that_are_timed_keep_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one thread they would leave their rooms: a step there is a run on arrays."""
+    asked: list[Parts] = []
+    on_one_thread = Parts.on_one_thread
+    monkeypatch.setattr(Parts, "on_one_thread", lambda parts: asked.append(parts) or on_one_thread(parts))
+    CpuProgram(decoder("llama"), CompileOptions(threads=2))
+    assert not asked
+    net = SparseNet()
+    net.output(net.dense(net.input("x", 2, 40, declared=["n", 40]), 40, 40))
+    CpuProgram(net.model(), CompileOptions(threads=2))
+    assert asked

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <string>
 
 #include "ops/selection/integers.h"
 #include "ops/selection/unit_tasks.h"
@@ -24,13 +23,7 @@ void GatherElements::run(ThreadPool& pool, const Shape& shape, const float* in, 
   const std::int64_t pixels = shape.h * shape.w;
   // The channel that the index at `place` is one of.
   const auto channel_at = [&](std::int64_t place) {
-    const std::int64_t stored = load_integer(others.second, place);
-    const std::int64_t index = stored < 0 ? stored + shape.c : stored;
-    if (index < 0 || index >= shape.c) {
-      throw std::invalid_argument("GatherElements: index " + std::to_string(stored) + " of an axis of " +
-                                  std::to_string(shape.c) + " values");
-    }
-    return index;
+    return load_channel(others.second, place, shape.c, "GatherElements");
   };
   if (pixels == 0) return;
   for_each_task(pool, shape.n * count_, pixels, [&](std::int64_t row, std::int64_t end) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <string>
 
 #include "base/thread_pool.h"
 #include "ops/selection/integers.h"
@@ -123,13 +122,7 @@ void ScatterElements::run(ThreadPool& pool, const Shape& shape, const float* in,
   }
   const std::int64_t pixels = shape.h * shape.w;
   const auto channel_at = [&](std::int64_t place) {
-    const std::int64_t stored = load_integer(others.second, place);
-    const std::int64_t index = stored < 0 ? stored + count_ : stored;
-    if (index < 0 || index >= count_) {
-      throw std::invalid_argument("ScatterElements: index " + std::to_string(stored) + " of an axis of " +
-                                  std::to_string(count_) + " values");
-    }
-    return index;
+    return load_channel(others.second, place, count_, "ScatterElements");
   };
   if (shape.n * pixels == 0) return;
   const Shape made = output_shape(shape);
