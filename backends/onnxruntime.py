@@ -159,18 +159,22 @@ class OnnxRuntimeProgram(Program):
 
     def run_unchecked(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """As :meth:`run`, for feeds that are known to fit: the check takes inputs of unknown rank for scalars."""
-        return self._run(self._opened or self._session, feeds)
+        arrays, names = self.run_in_order(feeds), self._names
+        return {names[0]: arrays[0]} if len(names) == 1 else dict(zip(names, arrays, strict=True))
 
-    def _run(self, session: ort.InferenceSession, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    def run_in_order(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """As :meth:`run_unchecked`, the outputs in the order of :attr:`outputs`."""
+        session = self._opened or self._session
         # Without the checks of onnxruntime's own wrapper, which the feeds have passed here: of a model that takes some
         # microseconds they are a quarter.
         bare = getattr(session, "_sess", session)
         try:
-            arrays = bare.run(self._names, feeds if isinstance(feeds, dict) else dict(feeds), None)
+            arrays: list[npt.NDArray[Any]] = bare.run(
+                self._names, feeds if isinstance(feeds, dict) else dict(feeds), None
+            )
         except Exception as error:  # as above
             raise BackendError(f"onnxruntime cannot run {self._label}: {_first_line(error)}{self._hint()}") from error
-        names = self._names
-        return {names[0]: arrays[0]} if len(names) == 1 else dict(zip(names, arrays, strict=True))
+        return arrays
 
     def _hint(self) -> str:
         """What to do about inputs whose open axes the exporter wrote as zeros, of which onnxruntime takes no others."""

@@ -112,6 +112,12 @@ class Parts:
         alone._is_alone = True
         return alone
 
+    @property
+    def whole(self) -> OnnxRuntimeProgram | None:
+        """The session that runs the model by itself, if that is all there is."""
+        only = self._only
+        return only if isinstance(only, OnnxRuntimeProgram) and self._conversion is None else None
+
     def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] = _NOTHING) -> dict[str, Array]:
         """The model's outputs for feeds that are known to fit; see :meth:`RegionProgram.run` for ``into``."""
         if self._conversion is not None:

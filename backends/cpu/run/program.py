@@ -113,6 +113,10 @@ class CpuProgram(Program):
         """
         return self._model(feeds).run(feeds, into)
 
+    def run_whole(self, feeds: Mapping[str, Array]) -> list[Array] | None:
+        """See :meth:`RoutedModel.run_whole`."""
+        return None if self._condition else self._latest.run_whole(feeds)
+
     def cache_rooms(self, arrays: Mapping[str, Array], presents: Mapping[str, str]) -> CacheRooms | None:
         """Memory for the caches of many steps, for :meth:`run_step`.
 

@@ -151,6 +151,10 @@ class InferenceSession:
         """
         if run_options is not None:
             check_run_options(run_options)
+        if not output_names and self._events is None:
+            arrays = self._program.run_whole(input_feed)
+            if arrays is not None:
+                return arrays
         names = self._checked(output_names, input_feed)
         outputs = self._program.run(input_feed) if self._events is None else self._results(input_feed, _NOTHING)
         # All of them are in the model's order.

@@ -61,6 +61,8 @@ _SHORT_SECONDS = 1e-3
 # How far an estimate for onnxruntime may be off that its time for other sizes has corrected: where one is at most three
 # times the other, and elsewhere.
 _NEAR, _NEAR_MARGIN, _FAR_MARGIN = 3.0, 1.15, 1.5
+# How many times as many values a request may have as the largest one whose estimate tells what it takes at least.
+_MOST_BEYOND = 8
 # Threads wait for each other in each operator, and bring each other what they made: between cores that are far from
 # each other, both take microseconds. Kernels whose runs are shorter than this take turns on one thread as well, and
 # stay there if they take so much less: what disturbs one of two threads may be gone later.
@@ -139,7 +141,8 @@ class Trials:
         self._clock = clock
         self._whole: Parts | None = None
         self._verdicts: dict[ShapeClass, Verdict] = {}
-        self._estimates: dict[ShapeClass, Estimate] = {}
+        # Values that a request of a class had, and seconds that onnxruntime was estimated to take for them.
+        self._estimates: dict[ShapeClass, tuple[int, float]] = {}
         self._measured: list[tuple[float, float]] = []  # estimates for onnxruntime, and its times
         self._deciding = threading.Lock()
         renew_in_children(self)
@@ -188,14 +191,12 @@ class Trials:
         start = self._clock()
         outputs, shapes, planning = self.kernels.run_shaped(feeds, into)
         first = self._clock() - start - planning
-        if any(
-            first * _MEASURED_MARGIN < other.onnxruntime and _is_within(sizes, key)
-            for sizes, other in self._estimates.items()
-        ):
-            # Less than onnxruntime is expected to take for smaller sizes. An estimate of a transformer takes half as
-            # long as a short request.
+        values = sum(feeds[name].size for name in self._inputs)
+        if first * _MEASURED_MARGIN < self._expected(key, values):
+            # An estimate of a transformer takes half as long as a short request.
             return Verdict(KERNELS), outputs
-        estimate = self._estimates[key] = self._estimate(shapes)
+        estimate = self._estimate(shapes)
+        self._estimates[key] = values, estimate.onnxruntime
         if is_certain(estimate, first * _MEASURED_MARGIN):
             return Verdict(KERNELS), outputs
         if self._is_less_than_corrected(first, estimate):
@@ -234,6 +235,23 @@ class Trials:
         if _gains(taken, other):
             return verdict, outputs
         return Verdict(ONNXRUNTIME, verdict.reason), theirs
+
+    def _expected(self, key: ShapeClass, values: int) -> float:
+        """Seconds that onnxruntime is expected to take at least for so many values, without an estimate for them.
+
+        That is what it was estimated to take for the largest request that is smaller; and where there are two, so much
+        more as the larger one of them took, value by value. Time grows less than that where an input is a mask of all
+        tokens with each other: hence not far beyond, and with a margin.
+        """
+        smaller = sorted(one for sizes, one in self._estimates.items() if _is_within(sizes, key))
+        if not smaller:
+            return 0.0
+        last, expected = smaller[-1]
+        if len(smaller) > 1 and values <= _MOST_BEYOND * last:
+            before, less = smaller[-2]
+            grown = max(expected - less, 0.0) * (values - last) / (last - before) if last > before else 0.0
+            expected = max(expected, (expected + grown) / _FAR_MARGIN)
+        return expected
 
     def _is_less_than_corrected(self, own: float, estimate: Estimate) -> bool:
         """Whether the kernels take less than onnxruntime would, by its time where the estimate was nearest to this."""

@@ -199,3 +199,44 @@ def test_feeds_of_the_other_byte_order_are_refused_by_name(net):
     session = sift_onnx.InferenceSession(net.model(), threads=1)
     with pytest.raises(UsageError, match="'x' is >f4, but the model takes float32"):
         session.run(None, {"x": net.feeds["x"].astype(">f4")})
+
+
+def determinants():
+    """A session of a model that has no kernel, and a request."""
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+        for name, dims in (("x", ["n", 2, 2]), ("y", ["n"]), ("z", ["n"]))
+    ]
+    nodes = [onnx.helper.make_node("Det", ["x"], ["y"]), onnx.helper.make_node("Neg", ["y"], ["z"])]
+    graph = onnx.helper.make_graph(nodes, "determinants", ends[:1], ends[:0:-1])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    x = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    return sift_onnx.InferenceSession(model, threads=1), {"x": x}, np.linalg.det(x)
+
+
+def test_requests_that_onnxruntime_runs_as_a_whole_go_straight_there(monkeypatch):
+    session, feeds, wanted = determinants()
+    first = session.run(None, feeds)
+    monkeypatch.setattr(session, "_checked", None)  # the way of other requests
+    for outputs in (first, session.run(None, feeds), session.run([], feeds)):
+        np.testing.assert_allclose(outputs, [-wanted, wanted], atol=1e-5)
+    with pytest.raises(TypeError, match="not callable"):
+        session.run(None, {"x": feeds["x"][:2]})
+
+
+def test_what_does_not_go_straight_to_onnxruntime_is_checked_as_ever():
+    session, feeds, wanted = determinants()
+    session.run(None, feeds)
+    np.testing.assert_allclose(session.run(["y"], feeds)[0], wanted, atol=1e-5)
+    np.testing.assert_allclose(session.run(None, {"x": feeds["x"][1:]})[1], wanted[1:], atol=1e-5)
+    assert {placement.placement for placement in session.placements} == {"onnxruntime"}
+    wrong = [
+        ({"x": feeds["x"].tolist()}, "is a list; pass a numpy array"),
+        ({"x": feeds["x"].astype(np.float64)}, "is float64"),
+        ({"x": feeds["x"][:, :1]}, "has the shape 3,1,2"),
+        ({**feeds, "y": feeds["x"]}, "unknown input 'y'"),
+        ([feeds["x"]], "input_feed is a list"),
+    ]
+    for other, message in wrong:
+        with pytest.raises(UsageError, match=message):
+            session.run(None, other)

@@ -69,7 +69,7 @@ class Pair:
 
         def estimated(shapes):
             self.asked.append(shapes)
-            return estimate
+            return estimate(shapes) if callable(estimate) else estimate
 
         self.trials = Trials(self.kernels, open_whole, ["x"], estimated, clock, self.alone)
 
@@ -112,6 +112,21 @@ def test_a_run_shorter_than_onnxruntime_for_smaller_sizes_needs_no_estimate():
     pair = Pair([5.0], [1.0], CLEAR)
     assert [pair.run(*sizes) for sizes in ((4, 4), (6, 4), (24, 8), (3, 24))] == ["kernels"] * 4
     assert [shapes[0]["x"] for shapes in pair.asked] == [(4, 4), (3, 24)]
+
+
+@pytest.mark.parametrize(
+    ("third", "is_estimated"),
+    [
+        (160, False),  # 4 + 80 / 20 seconds, over a margin of 1.5, are more than 3.5 with one
+        (100, True),  # no less than 4 seconds, as for 80 values
+        (800, True),  # too far beyond
+    ],
+)
+def test_two_estimates_tell_what_larger_requests_take_at_least(third, is_estimated):
+    pair = Pair([0.1, 1.0, 3.5], [9.0], lambda shapes: Estimate(0.1, shapes[0]["x"][0] / 20))
+    for size in (20, 80, third):
+        assert pair.run(size) == "kernels"
+    assert [shapes[0]["x"] for shapes in pair.asked] == [(20,), (80,), (third,)][: 2 + is_estimated]
 
 
 def test_a_run_that_is_not_much_shorter_is_estimated():
