@@ -164,7 +164,9 @@ class OnnxRuntimeProgram(Program):
 
     def run_in_order(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """As :meth:`run_unchecked`, the outputs in the order of :attr:`outputs`."""
-        session = self._opened or self._session
+        return self._run(self._opened or self._session, feeds)
+
+    def _run(self, session: ort.InferenceSession, feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         # Without the checks of onnxruntime's own wrapper, which the feeds have passed here: of a model that takes some
         # microseconds they are a quarter.
         bare = getattr(session, "_sess", session)

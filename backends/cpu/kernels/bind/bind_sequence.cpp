@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/array_pool.h"
+#include "base/resizable_sequence.h"
 #include "base/sequence.h"
 #include "base/thread_pool.h"
 #include "bind/binding_types.h"
@@ -57,6 +58,38 @@ Sequence* make_sequence(const std::vector<StepSpec>& specs, std::int64_t scratch
                      .mask = place_of(mask)});
   }
   return new Sequence(std::move(steps), scratch_size, std::move(array_sizes));
+}
+
+using TensorSpec = std::tuple<std::int64_t, std::size_t, std::int64_t, std::size_t>;
+using MaybeTensor = std::optional<std::size_t>;
+using CallSpec = std::tuple<std::shared_ptr<Op>, Shape4, std::size_t, MaybeTensor, MaybeTensor, std::size_t, bool>;
+
+ResizableSequence* make_resizable(const std::vector<TensorSpec>& tensors, const std::vector<CallSpec>& calls,
+                                  const std::vector<std::pair<std::size_t, Shape4>>& inputs) {
+  std::vector<ResizableSequence::Tensor> places;
+  for (const auto& [array, root, start, owner] : tensors) places.push_back({array, root, start, owner});
+  std::vector<ResizableSequence::Call> steps;
+  for (const auto& [op, shape, in, second, third, out, is_left_out] : calls) {
+    steps.push_back({op, shape_of(shape), in, second, third, out, is_left_out});
+  }
+  std::vector<std::pair<std::size_t, Shape>> shapes;
+  for (const auto& [tensor, shape] : inputs) shapes.emplace_back(tensor, shape_of(shape));
+  return new ResizableSequence(std::move(places), std::move(steps), std::move(shapes));
+}
+
+std::optional<std::pair<std::shared_ptr<Sequence>, std::vector<Shape4>>> resized_images(
+    const ResizableSequence& sequence, const std::vector<Shape4>& inputs,
+    const std::vector<std::pair<std::size_t, std::shared_ptr<Op>>>& replaced, std::vector<std::int64_t> array_sizes) {
+  std::vector<Shape> shapes;
+  shapes.reserve(inputs.size());
+  for (const Shape4& shape : inputs) shapes.push_back(shape_of(shape));
+  const std::vector<std::pair<std::size_t, std::shared_ptr<const Op>>> ops(replaced.begin(), replaced.end());
+  auto found = sequence.resized(shapes, ops, std::move(array_sizes));
+  if (!found) return std::nullopt;
+  std::vector<Shape4> read;
+  read.reserve(found->shapes.size());
+  for (const Shape& shape : found->shapes) read.push_back(tuple_of(shape));
+  return std::pair{std::make_shared<Sequence>(std::move(found->sequence)), std::move(read)};
 }
 
 // Words of an array of other elements than floats, which are passed as if they were floats; none if it is of another
@@ -224,6 +257,17 @@ void bind_sequence(nb::module_& module) {
           "Sequences one after the other as one. A part is (sequence, places of its arrays); in scratch memory, the "
           "first `passed` floats are for arrays that parts pass on to others.")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
+
+  nb::class_<ResizableSequence>(module, "ResizableSequence",
+                                "A sequence of operators on images, for images of any size.")
+      .def(nb::new_(&make_resizable), "tensors"_a, "calls"_a, "inputs"_a,
+           "A tensor is (index of an array or -1 for scratch memory, the tensor that it lies in or itself, its first "
+           "channel there, the tensor whose memory it has or itself). A call is (op, shape of its input, input, second "
+           "operand or None, third operand or None, output, whether it is left out), with indices of tensors. Inputs "
+           "are (tensor, shape).")
+      .def("resized", &resized_images, "shapes"_a, "replaced"_a, "array_sizes"_a,
+           "The sequence for inputs of other shapes, and the shape of each step's input; None where these might take "
+           "another one. Operators that depend on a size are replaced, as (call, operator).");
 }
 
 }  // namespace sift::cpu

@@ -14,7 +14,7 @@ from msgspec import Struct
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.schedules.scratch import Lifetime, pack
 
-__all__ = ["Call", "Part", "Place", "place"]
+__all__ = ["Arrangement", "Call", "Part", "Place", "arranged", "place"]
 
 Place = tuple[str, int]
 # Operators that have not read all of their second operand when they begin to write.
@@ -59,6 +59,28 @@ class Call(Struct, frozen=True):
     together: tuple[tuple[int, tuple[int, int, int, int]], ...] = ()
 
 
+class Arrangement(Struct, frozen=True):
+    """Which calls run, and which tensors share memory; it does not depend on where that is.
+
+    Attributes:
+        calls: those that are left.
+        roots: for each of their tensors the one that it lies in at last, perhaps itself, and the bytes before it there.
+        homes: for each root outside of the caller's arrays the one whose memory it has, perhaps its own.
+    """
+
+    calls: list[Call]
+    roots: dict[str, Place]
+    homes: dict[str, str]
+
+
+def arranged(calls: Sequence[Call], nbytes: Mapping[str, int], fixed: Mapping[str, tuple[int, int]]) -> Arrangement:
+    """How calls are arranged; arguments as :func:`place` has them."""
+    parts = _Parts(fixed)
+    calls = parts.without_copies(calls)
+    roots = {name: parts.root(name) for call in calls for name in (*call.inputs, call.output)}
+    return Arrangement(calls, roots, _homes(calls, nbytes, fixed, {name: root for name, (root, _) in roots.items()}))
+
+
 def place(
     calls: Sequence[Call], nbytes: Mapping[str, int], fixed: Mapping[str, tuple[int, int]]
 ) -> tuple[list[Call], dict[str, tuple[int, int]], int]:
@@ -72,24 +94,21 @@ def place(
     Returns:
         The calls; places as ``fixed`` has them, with the index -1 for scratch memory; bytes of that.
     """
-    parts = _Parts(fixed)
-    calls = parts.without_copies(calls)
+    found = arranged(calls, nbytes, fixed)
+    calls, roots, homes = found.calls, found.roots, found.homes
     places = dict(fixed)
-    roots = {name: parts.root(name)[0] for call in calls for name in (*call.inputs, call.output)}
-    home = _homes(calls, nbytes, fixed, roots)
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for i, call in enumerate(calls):
         for name in (call.output, *call.inputs):
-            owner = home.get(roots[name])
+            owner = homes.get(roots[name][0])
             if owner is not None:
                 first.setdefault(owner, i)
                 last[owner] = i
     lifetimes = {owner: Lifetime(nbytes[owner], begin, last[owner]) for owner, begin in first.items()}
     offsets, total = pack(lifetimes)
-    for name in roots:
-        root, offset = parts.root(name)
-        array, start = fixed[root] if root in fixed else (-1, offsets[home[root]])
+    for name, (root, offset) in roots.items():
+        array, start = fixed[root] if root in fixed else (-1, offsets[homes[root]])
         places[name] = (array, start + offset)
     return calls, places, total
 

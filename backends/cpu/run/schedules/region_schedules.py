@@ -15,7 +15,8 @@ from sift_onnx.backends.cpu.run.schedules.batches import Batch, batch_of, flat_s
 from sift_onnx.backends.cpu.run.schedules.derived_sizes import DerivedSizes
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedules.region_sizes import sizes_of_values, with_bounds
-from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, schedule
+from sift_onnx.backends.cpu.run.schedules.resized_images import ResizedImages
+from sift_onnx.backends.cpu.run.schedules.schedule import Schedule, planned, scheduled
 from sift_onnx.backends.cpu.run.schedules.sections import Sections, sections_of
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.lowering.element_types import DType
@@ -84,6 +85,8 @@ class RegionSchedules:
         self._has_open_sizes = not is_bound and any(
             not isinstance(size, int) for dims in region.symbols.values() for size in dims
         )
+        has_images = self._has_open_sizes and not (self._has_only_rows or region.turns_volumes or region.caches)
+        self._resized = ResizedImages() if has_images else None
 
     def latest(self, sizes: tuple[Sizes, ...]) -> Prepared | None:
         """What was prepared last, if it was for inputs of ``sizes``."""
@@ -122,6 +125,8 @@ class RegionSchedules:
             self._superseded = self._operators.superseded
             self._prepared.clear()
             self._sections = None
+            if self._resized is not None:
+                self._resized.forget()
             self._latest = None
 
     def _made(self, sizes: Sequence[Sizes]) -> Prepared:
@@ -129,10 +134,13 @@ class RegionSchedules:
         if region is not self._region:
             return RegionSchedules(region, self._operators, self._threads, self._isa, is_bound=True).prepare(sizes)
         dims = self.sizes_of_values(sizes)
+        outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
+        resized = None if self._resized is None else self._resized.schedule(dims)
+        if resized is not None:
+            return Prepared(outputs, (resized,))
         made: dict[tuple[int, Layout, int], Schedule] = {}
         slabs = []
         batch = self._batch(sizes, dims)
-        outputs = tuple((dims[name], region.array_dtype(name)) for name in region.outputs)
         cuts = cut(
             batch.count,
             lambda: self._bytes_of_group(dims, batch),
@@ -220,7 +228,10 @@ class RegionSchedules:
             found = self._sections.schedule(dims, layout_of)
             if found is not None:
                 return found
-        made = schedule(self._region, dims, layout_of, self._operators.op, threads, self._isa)
+        values = planned(self._region, dims, layout_of, self._operators.op, threads, self._isa)
+        made = scheduled(values)
+        if self._resized is not None and slab.is_all:
+            self._resized.learn(slab, values, made)
         if has_sections:
             self._sections = sections_of(self._region, dims, made, layout_of, self._operators.op, threads, self._isa)
             self._without_sections += self._sections is None

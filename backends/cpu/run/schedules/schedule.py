@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
@@ -61,7 +62,7 @@ from sift_onnx.backends.lowering.specs import (
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
-__all__ = ["Schedule", "schedule"]
+__all__ = ["Schedule", "planned", "schedule", "scheduled"]
 
 _COPY = Elementwise("first")
 
@@ -86,15 +87,32 @@ def schedule(
         threads: that run it.
         isa: instruction set.
     """
+    return scheduled(planned(region, dims, layout_of, op_of, threads, isa))
+
+
+def planned(
+    region: Region,
+    dims: Mapping[str, Sizes],
+    layout_of: Callable[[Shape], Layout],
+    op_of: OpOf,
+    threads: int,
+    isa: str,
+) -> Values:
+    """The values of ``region``, and a call for each operator and copy that makes them; arguments as above."""
     region = resolved_region(region, dims)
     values = Values(region, dims, layout_of, op_of, threads, isa)
     for index, step in enumerate(region.steps):
         _run_step(values, index, step)
         if step.output in values.direct:
             _deliver(values, step)
+    return values
+
+
+def scheduled(values: Values) -> Schedule:
+    """The schedule of calls that have been planned: in bands, without copies that are not needed, each in its place."""
     calls = values.calls
-    calls.calls = in_bands(calls.calls, region.chains, calls.places, threads)
-    return calls.scheduled(values.array_sizes)
+    run = in_bands(calls.calls, values.region.chains, calls.places, values.threads)
+    return replace(calls, calls=run).scheduled(values.array_sizes)
 
 
 def _run_step(values: Values, index: int, step: Step) -> None:

@@ -375,6 +375,34 @@ class Hostile(Sources):
         seconds = np.zeros(self.rng.choice((len(steps), 1))) if self.rng.random() < 0.3 else None
         sequence.run(self.pools[0], self.kernels.Workspace(), arrays, seconds)
 
+    def resizable(self) -> None:
+        calls, shape = [], self.shape()
+        others = (None, None, 0, 1, 2, self.size())
+        for number in range(self.rng.choice((1, 2, 3))):
+            op, channels = self.operator()
+            shape = shape if self.rng.random() < 0.8 else self.shape(channels)
+            if work(shape) > MOST_WORK:
+                return
+            second, third = self.rng.choice(others), self.rng.choice(others)
+            calls.append((op, shape, number, second, third, number + 1, self.rng.random() < 0.2))
+            shape = op.output_shape(shape)
+        tensors = [
+            (
+                self.rng.choice((-1, -1, number, self.size())),
+                *self.rng.choice(((number, 0), (0, 1), (3, self.size()))),
+                number,
+            )
+            for number in range(len(calls) + 1)
+        ]
+        sequence = self.kernels.ResizableSequence(tensors, calls, [(0, calls[0][1])])
+        for _ in range(3):
+            sizes = [self.rng.choice((1, 10, 100, self.size())) for _ in tensors]
+            replaced = [] if self.rng.random() < 0.9 else [(self.size(), calls[0][0])]
+            found = sequence.resized([self.rng.choice((calls[0][1], self.shape()))], replaced, sizes)
+            if found is None or found[0].scratch_size > MOST_WORK or max(sizes) > MOST_WORK:
+                continue
+            found[0].run(self.pools[0], self.kernels.Workspace(), [self.floats(size) for size in sizes])
+
     def place(self) -> tuple[int, int]:
         return self.rng.choice((-1, 0, 1, 2, 2, 3, -2, 2**40)), self.rng.choice((0, 0, 0, 16, 5, -16, self.size()))
 
@@ -390,7 +418,8 @@ def calls(kernels: Any, rng: Random) -> Iterator[Callable[[], None]]:
     training = HostileTraining(kernels, rng)
     int8 = HostileInt8(kernels, rng)
     while True:
-        rarely = (training.convolution, training.between_products, hostile.look, hostile.sequence, hostile.matrix)
+        sequences = (hostile.sequence, hostile.resizable)
+        rarely = (training.convolution, training.between_products, hostile.look, *sequences, hostile.matrix)
         yield rng.choice((hostile.run, hostile.run, hostile.run, int8.run, *rarely))
 
 

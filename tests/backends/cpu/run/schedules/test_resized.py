@@ -54,8 +54,8 @@ def test_lengths_after_the_first_are_not_planned_step_by_step(masked: bool, monk
     model = net.model()
     program = CpuProgram(model, ONE_THREAD)
     planned: list[int] = []
-    make = region_schedules.schedule
-    monkeypatch.setattr(region_schedules, "schedule", lambda *given: planned.append(1) or make(*given))
+    make = region_schedules.planned
+    monkeypatch.setattr(region_schedules, "planned", lambda *given: planned.append(1) or make(*given))
     # Sequences or tokens that are one have other axes, and few rows another layout.
     requests = (
         (1, 20, 1),

@@ -82,8 +82,8 @@ def test_only_the_ends_are_planned_for_each_length(
     program = CpuProgram(model, ONE_THREAD)
     whole: list[int] = []
     steps: list[int] = []
-    make, make_section = region_schedules.schedule, sections.schedule
-    monkeypatch.setattr(region_schedules, "schedule", lambda region, *given: whole.append(1) or make(region, *given))
+    make, make_section = region_schedules.planned, sections.schedule
+    monkeypatch.setattr(region_schedules, "planned", lambda region, *given: whole.append(1) or make(region, *given))
     monkeypatch.setattr(
         sections, "schedule", lambda region, *given: steps.append(len(region.steps)) or make_section(region, *given)
     )
@@ -112,8 +112,8 @@ def test_quantized_lengths_follow_from_one(masked: bool, tmp_path: Path, monkeyp
     program = CpuProgram(after, ONE_THREAD)
     assert [isinstance(part, RegionProgram) for part in program.parts] == [False, True]  # words are gathered before
     plans: list[int] = []
-    make = region_schedules.schedule
-    monkeypatch.setattr(region_schedules, "schedule", lambda region, *given: plans.append(1) or make(region, *given))
+    make = region_schedules.planned
+    monkeypatch.setattr(region_schedules, "planned", lambda region, *given: plans.append(1) or make(region, *given))
     for batch, tokens, count in ((1, 70, 1), (1, 33, 1), (1, 17, 1), (1, 12, 1), (1, 80, 1), (3, 40, 2), (3, 17, 3)):
         feeds = feeds_of(net, batch, tokens)
         # A float that is rounded otherwise moves a byte by one.
