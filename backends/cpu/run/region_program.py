@@ -195,10 +195,12 @@ class RegionProgram:
         """Run slab after slab of the stage's inputs and outputs."""
         slabs = prepared.slabs
         if prepared.at_once and times is None:
-            alone = slabs[prepared.at_once]
-            arrays_of = [stage.ranges(slab, whole) for slab, _ in alone]
-            alone[0][1].sequence.run_each(pool, self._workspace, arrays_of)
-            slabs = (*slabs[: prepared.at_once.start], *slabs[prepared.at_once.stop :])
+            for turns in prepared.at_once:
+                alone = slabs[turns]
+                arrays_of = [stage.ranges(slab, whole) for slab, _ in alone]
+                alone[0][1].sequence.run_each(pool, self._workspace, arrays_of)
+            ran_already = {number for turns in prepared.at_once for number in range(turns.start, turns.stop)}
+            slabs = tuple(one for number, one in enumerate(slabs) if number not in ran_already)
         begin = 0.0
         if times is not None:
             earlier = times[-1].start + times[-1].seconds if times else 0.0

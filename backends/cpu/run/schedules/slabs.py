@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, LANES_PAY, Layout
 
-__all__ = ["Slab", "cut", "layout_of_rows"]
+__all__ = ["NEAR_BYTES", "Slab", "cut", "layout_of_rows"]
 
 # The operands of a slab should stay in the last-level cache from one operator to the next. If even one group of 16
 # images is too large, the slab is one group.
 _SLAB_BYTES = 8 << 20
+# Those of a group of images that has a thread by itself should stay in a core's cache, but for what is read or written
+# last.
+NEAR_BYTES = 2 * _kernels.cache_bytes()[1]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ def cut(
     single: bool = False,
     whole: bool = False,
     apart: bool = False,
+    in_groups: bool = False,
 ) -> tuple[Slab, ...]:
     """Slabs for ``count`` images or rows, in the order of the batch; none for an empty batch.
 
@@ -61,6 +66,7 @@ def cut(
         whole: rows depend on each other and stay together.
         apart: a slab is one image, or one group of images in lanes. Its channels are contiguous then, and need not be
             copied to be concatenated or cut.
+        in_groups: a slab in lanes is one group of images, so that slabs may have a thread each.
     """
     if whole:
         return (Slab(0, count, count, layout_of_rows(count)),)
@@ -70,8 +76,12 @@ def cut(
     if rest >= LANES_PAY:
         full, rest = full + 1, 0
     in_lanes = count - rest
-    groups = max(1, full) if only_rows or not in_lanes else max(1, _SLAB_BYTES // max(bytes_per_group(), 1))
-    size = LANES if apart else min(groups, max(1, full)) * LANES
+    groups = max(1, full)
+    if apart or in_groups:
+        groups = 1
+    elif in_lanes and not only_rows:
+        groups = max(1, min(groups, _SLAB_BYTES // max(bytes_per_group(), 1)))
+    size = groups * LANES
     slabs = [Slab(first, min(size, in_lanes - first), count, "images16") for first in range(0, in_lanes, size)]
     if rest:
         size = 1 if apart else rest

@@ -13,6 +13,7 @@ from sift_onnx.backends.cpu.lower.profitability import Setting
 from sift_onnx.backends.cpu.lower.rates import rates_of
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.cpu.run.schedules import region_schedules
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import Conv, Pool
 from sift_onnx.errors import UsageError
@@ -275,7 +276,7 @@ def test_a_few_images_run_one_by_one_where_they_have_many_pixels(threads):
             prepared = part._stages_of_few[0].schedules.kept[-1]
             assert [slab.count for slab, _ in prepared.slabs] == [1] * images
             if images in at_once:
-                assert prepared.at_once == slice(0, at_once[images])
+                assert prepared.at_once == (slice(0, at_once[images]),)
 
 
 @pytest.mark.usefixtures("every_region_pays")
@@ -296,14 +297,37 @@ def test_images_whose_channels_are_joined_have_a_thread_each(threads):
     program = CpuProgram(net.model(), CompileOptions(threads=threads, deterministic=True))
     (part,) = program.parts
     expected = {
-        1: {3: None, 8: None, 18: None},
-        2: {3: slice(0, 2), 8: slice(0, 8), 18: slice(1, 3)},  # sixteen of eighteen are in lanes
-        4: {3: None, 8: slice(0, 8), 18: None},
+        1: {3: (), 8: (), 18: (), 35: (), 64: ()},
+        # Sixteen of eighteen are in lanes, and twice sixteen of thirty-five.
+        2: {3: [(0, 2)], 8: [(0, 8)], 18: [(1, 3)], 35: [(0, 2), (2, 4)], 64: [(0, 4)]},
+        4: {3: (), 8: [(0, 8)], 18: (), 35: (), 64: [(0, 4)]},
     }[threads]
     for images, at_once in expected.items():
         feeds = random_feeds(program.inputs, images)
         assert_same_as_onnxruntime(net.model(), feeds, program)
-        assert part._whole.schedules.kept[-1].at_once == at_once
+        assert part._whole.schedules.kept[-1].at_once == tuple(slice(*turns) for turns in at_once)
+
+
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize(("near_bytes", "least_work", "at_once"), [(0, 1e9, False), (1 << 40, 1e9, True), (0, 0, True)])
+def test_groups_of_images_have_a_thread_each_where_they_gain(near_bytes, least_work, at_once, monkeypatch):
+    monkeypatch.setattr(region_schedules, "NEAR_BYTES", near_bytes)
+    monkeypatch.setattr(region_schedules, "_LEAST_WORK", least_work)
+    outputs = []
+    for threads in (1, 2, 3):
+        program = CpuProgram(few_images().model(), CompileOptions(threads=threads, deterministic=True))
+        (part,) = program.parts
+        feeds = random_feeds(program.inputs, 69)
+        outputs.append(list(program.run(feeds).values()))
+        prepared = part._whole.schedules.kept[-1]
+        groups = [slab.count for slab, _ in prepared.slabs]
+        assert groups == ([16, 16, 16, 16, 5] if at_once else [64, 5])
+        turns = {1: (), 2: (slice(0, 4),), 3: (slice(0, 3),)}[threads]
+        assert prepared.at_once == (turns if at_once else ())
+    assert_same_as_onnxruntime(few_images().model(), feeds, program)
+    for found in outputs[1:]:
+        for one, other in zip(found, outputs[0], strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.usefixtures("every_region_pays")

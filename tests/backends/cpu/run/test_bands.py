@@ -159,7 +159,7 @@ def test_images_that_run_at_once_have_the_bits_of_one_thread():
         feeds = random_feeds(program.inputs, 16)
         outputs += program.run(feeds).values()
         prepared = part._stages[0].schedules.kept[-1]
-        assert prepared.at_once == (None if threads == 1 else slice(0, 16))
+        assert prepared.at_once == (() if threads == 1 else (slice(0, 16),))
         assert [slab.count for slab, _ in prepared.slabs] == [1] * 16
     for found in outputs[1:]:
         np.testing.assert_array_equal(found, outputs[0])
