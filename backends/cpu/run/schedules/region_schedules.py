@@ -31,10 +31,10 @@ _KEPT = 32
 # Of the time of all threads, if slabs run at once.
 _MOST_IDLE = 0.2
 # Multiply-adds of active weights per value from which on groups of images gain by a thread each although their values
-# leave its cache. Measured on two threads (Zen 4), in turns, with 32 and 64 images at 80 %: ResNet-18 takes 0.97 to 0.98
-# of the time and ResNet-50 0.97; ResNet-50 at 95 %, of 45 in its later layers, 1.00 and 1.01; MobileNetV2, of 22, 1.01 and
-# 1.02; inverted bottlenecks of 14 take 1.07 to 1.12, and of 6, with 1.5 MiB of values, 0.91 and 0.94. Between cores that
-# are far from each other, what gains takes 0.65 to 0.85.
+# leave its cache. Measured on two threads (Zen 4), in turns, with 32 and 64 images at 80 %: ResNet-18 takes 0.97 to
+# 0.98 of the time and ResNet-50 0.97; ResNet-50 at 95 %, of 45 in its later layers, 1.00 and 1.01; MobileNetV2, of 22,
+# 1.01 and 1.02; inverted bottlenecks of 14 take 1.07 to 1.12, and of 6, with 1.5 MiB of values, 0.91 and 0.94. Between
+# cores that are far from each other, what gains takes 0.65 to 0.85.
 _LEAST_WORK = 30
 # Schedules that could not be cut into sections, from which on it is not tried again: each try takes as long as a plan.
 _MOST_WITHOUT_SECTIONS = 3
@@ -188,7 +188,7 @@ class RegionSchedules:
         return tuple(turns for turns in found if turns.start < turns.stop)
 
     def _even_turns(self, first: int, slabs: int) -> slice:
-        """Of so many slabs all, or as many as leave no thread idle; the others have all threads, one after the other."""
+        """Of so many slabs all, or as many as leave no thread idle; others have all threads, one after the other."""
         turns = -(-slabs // self._threads)
         is_even = slabs >= (1 - _MOST_IDLE) * turns * self._threads
         return slice(first, first + (slabs if is_even else slabs // self._threads * self._threads))
