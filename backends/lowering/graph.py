@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -25,6 +26,14 @@ from sift_onnx.operators.domains import is_standard, opset_versions
 from sift_onnx.operators.traits import DRAWING
 from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
 from sift_onnx.shapes.inference import infer_values
+
+# Elements of a value that is computed when a model is opened though it depends on sizes: each layer has its own. What
+# follows from sizes by one of these operators is left to a run: the reference evaluator computes element by element.
+_MOST_FOLDED = 1 << 18
+_LOOPING = (
+    *("AveragePool", "Col2Im", "Conv", "ConvTranspose", "GRU", "GridSample", "If", "LSTM", "Loop", "LpPool", "MaxPool"),
+    *("RNN", "Resize", "RoiAlign", "Scan", "Upsample"),
+)
 
 __all__ = ["GraphView", "behind_identities", "is_standard_op", "names_read"]
 
@@ -235,6 +244,38 @@ class GraphView:
                 return False
             self.constants[name] = gs.Constant(name, np.ascontiguousarray(value))
         return True
+
+    def fold_floats_of_sizes(self) -> None:
+        """Make constants of small floats that follow from constants and from sizes that are numbers in every run.
+
+        torch.onnx writes ``weight.view(1, x.shape[1], 1, 1)`` so, and a table of biases that is looked up by positions
+        which the model counts. What follows from these alone is :attr:`derived`.
+        """
+        of_sizes: set[str] = set()
+        found = False
+        for node in self.nodes:
+            if self._is_of_sizes(node, of_sizes):
+                of_sizes.update(node.output)
+                continue
+            for name in of_sizes.intersection(node.input) - self.derived.keys():
+                found = (self._is_small_float(name) and self.fold(name)) or found
+        if found:
+            self.derived = _derived(self.proto.graph, set(self.constants))
+
+    def _is_of_sizes(self, node: onnx.NodeProto, of_sizes: set[str]) -> bool:
+        if is_standard_op(node, "Shape", "Size"):
+            return True
+        return (
+            is_standard(node.domain)
+            and node.op_type not in _LOOPING
+            and all(name in self.constants or name in of_sizes for name in filter(None, names_read(node)))
+        )
+
+    def _is_small_float(self, name: str) -> bool:
+        dims = self.dims(name)
+        sizes = [size for size in dims or () if isinstance(size, int)]
+        is_small = dims is not None and len(sizes) == len(dims) and math.prod(sizes) <= _MOST_FOLDED
+        return is_small and self.elem_type(name) == onnx.TensorProto.FLOAT
 
     def value_info(self, name: str) -> onnx.ValueInfoProto | None:
         """What inference knows of a value that nodes exchange."""

@@ -74,6 +74,7 @@ def find_node_groups(
         read_weights: the back end's: it calls ``record`` of every matrix. All are read at once, after the rules, which
             do not ask for values.
     """
+    graph.fold_floats_of_sizes()
     while True:
         groups, dims = _node_groups(graph)
         specs = [group.step.spec for group in groups if group.step is not None]
