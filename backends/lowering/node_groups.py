@@ -224,10 +224,11 @@ def _decoder_step(
 
 
 def _norm_step(graph: GraphView, found: NormMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
-    operand_view(graph, found.operand, views, dims, "rows")
+    view: View = "image" if found.of_pixels else "rows"
+    operand_view(graph, found.operand, views, dims, view)
     output = graph.nodes[found.nodes[-1]].output[0]
     spec = LayerNormalization(found.scale, found.shift, found.epsilon, found.is_centered, found.least)
-    return Step(spec, (found.operand,), output, "rows", "rows", found.nodes)
+    return Step(spec, (found.operand,), output, view, view, found.nodes)
 
 
 def _image_steps(

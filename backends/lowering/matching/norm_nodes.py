@@ -41,6 +41,7 @@ class NormMatch:
         epsilon: what is added to the mean of squares.
         is_centered: whether the mean is taken off.
         least: what the mean of squares counts as at least.
+        of_pixels: whether x is an image, and channels are its second axis; else they are the last one.
         nodes: indices of its nodes, ascending; the last one makes the result.
     """
 
@@ -51,25 +52,35 @@ class NormMatch:
     is_centered: bool
     nodes: tuple[int, ...]
     least: float = 0.0
+    of_pixels: bool = False
 
 
 def norm_of(
-    operand: str, channels: int, scale: Vector, shift: Vector, epsilon: float, is_centered: bool, nodes: set[int]
+    operand: str,
+    channels: int,
+    scale: Vector,
+    shift: Vector,
+    epsilon: float,
+    is_centered: bool,
+    nodes: set[int],
+    of_pixels: bool = False,
 ) -> NormMatch:
     """The match of these nodes; see there. Scale and shift may be left out."""
     ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
     scale, shift = ones if scale is None else scale, zeros if shift is None else shift
-    return NormMatch(operand, scale, shift, epsilon, is_centered, tuple(sorted(nodes)))
+    return NormMatch(operand, scale, shift, epsilon, is_centered, tuple(sorted(nodes)), of_pixels=of_pixels)
 
 
-def mean_of_squares(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float] | None:
+def mean_of_squares(
+    graph: GraphView, name: str, nodes: set[int], of_pixels: bool = False
+) -> tuple[str, float] | None:
     """What is squared in ``mean(square) + epsilon``, and epsilon; the nodes join ``nodes``."""
     added = maker(graph, name, "Add")
     if added is None or graph.only_reader(name) is None:
         return None
     for mean, number in (graph.nodes[added].input, reversed(graph.nodes[added].input)):
         epsilon, reduced = graph.number(number), maker(graph, mean, *MEANS)
-        if epsilon is None or not epsilon > 0 or reduced is None or not is_over_channels(graph, reduced):
+        if epsilon is None or not epsilon > 0 or reduced is None or not is_over_channels(graph, reduced, of_pixels):
             continue
         square = graph.nodes[reduced].input[0]
         power = maker(graph, square, "Pow", "Mul")
@@ -95,7 +106,9 @@ def reciprocal(graph: GraphView, root: int, nodes: set[int]) -> str | None:
     return node.output[0]
 
 
-def vector_behind(graph: GraphView, value: str, op: str, dims: Dims, nodes: set[int]) -> tuple[Vector, str]:
+def vector_behind(
+    graph: GraphView, value: str, op: str, dims: Dims, nodes: set[int], of_pixels: bool = False
+) -> tuple[Vector, str]:
     """A number for each channel that a node combines ``value`` with, and its result; None and ``value`` without one."""
     reader = graph.only_reader(value)
     if reader is None or not is_standard_op(graph.nodes[reader], op):
@@ -104,25 +117,27 @@ def vector_behind(graph: GraphView, value: str, op: str, dims: Dims, nodes: set[
     vector = graph.values_of(others[0]) if len(others) == 1 else None
     if vector is None or vector.dtype != np.float32 or not np.isfinite(vector).all():
         return None, value
-    if vector.shape[-1:] != dims[-1:] or vector.size != dims[-1] or vector.ndim > len(dims):
+    axis = 1 - len(dims) if of_pixels else -1
+    if vector.ndim < -axis or vector.shape[axis] != dims[axis] or vector.size != dims[axis] or vector.ndim > len(dims):
         return None, value
     nodes.add(reader)
     return np.array(vector.reshape(-1), np.float32), graph.nodes[reader].output[0]
 
 
-def is_over_channels(graph: GraphView, reduced: int) -> bool:
-    """Whether a node reduces the last axis, which stays."""
+def is_over_channels(graph: GraphView, reduced: int, of_pixels: bool = False) -> bool:
+    """Whether a node reduces the last axis, which stays; ``of_pixels``: the second one of an image."""
     node = graph.nodes[reduced]
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     dims = graph.dims(node.input[0])
     if node.op_type == "GlobalAveragePool":
-        return dims is not None and len(dims) == 3
+        return dims is not None and len(dims) == 3 and not of_pixels
     axes = attributes.get("axes")
     if len(node.input) > 1 and node.input[1]:
         axes = graph.vector(node.input[1])
-    if dims is None or axes is None or attributes.get("keepdims", 1) != 1:
+    if dims is None or axes is None or attributes.get("keepdims", 1) != 1 or (of_pixels and len(dims) != 4):
         return False
-    return [axis % len(dims) if isinstance(axis, int) else None for axis in axes] == [len(dims) - 1]
+    channels = 1 if of_pixels else len(dims) - 1
+    return [axis % len(dims) if isinstance(axis, int) else None for axis in axes] == [channels]
 
 
 def maker(graph: GraphView, name: str, *ops: str) -> int | None:

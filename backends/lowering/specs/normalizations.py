@@ -11,7 +11,7 @@ __all__ = ["CumulativeSum", "GroupNormalization", "LayerNormalization", "Softmax
 
 @dataclass(frozen=True)
 class LayerNormalization:
-    """(x - mean) / sqrt(max(variance, least) + epsilon) * scale + shift, over the last axis.
+    """(x - mean) / sqrt(max(variance, least) + epsilon) * scale + shift, over the channels of each row or pixel.
 
     Attributes:
         scale: [c].

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 
 namespace sift::cpu {
@@ -23,16 +24,20 @@ LayerNormalization::LayerNormalization(std::vector<float> scale, std::vector<flo
 }
 
 Shape LayerNormalization::output_shape(const Shape& in) const {
-  if (in.c != static_cast<std::int64_t>(scale_.size()) || in.h != 1 || in.w != 1) {
-    throw std::invalid_argument("layer normalization: the input must be [m][channels of the scale]");
+  if (in.c != static_cast<std::int64_t>(scale_.size()) || in.h < 0 || in.w < 0) {
+    throw std::invalid_argument("layer normalization: the input must have the channels of the scale");
   }
   return in;
 }
 
 void LayerNormalization::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   output_shape(shape);
+  if (shape.h * shape.w != 1) {
+    run_pixels(pool, shape, in, out);
+    return;
+  }
   const bool nchw = layout_ == Layout::nchw;
-  const std::int64_t units = nchw ? shape.n : (shape.n + kLanes - 1) / kLanes;
+  const std::int64_t units = nchw ? shape.n : ceil_div(shape.n, kLanes);
   const std::int64_t size = shape.c * (nchw ? 1 : kLanes);
   pool.parallel_for(units, [&](std::int64_t unit) {
     (nchw ? kernels_.normalize_row : kernels_.normalize_lanes)({.x = in + unit * size,
@@ -40,9 +45,56 @@ void LayerNormalization::run(ThreadPool& pool, const Shape& shape, const float* 
                                                                 .scale = scale_.data(),
                                                                 .shift = shift_.data(),
                                                                 .channels = shape.c,
+                                                                .stride = kLanes,
+                                                                .out_stride = kLanes,
                                                                 .epsilon = epsilon_,
                                                                 .least = least_,
                                                                 .is_centered = is_centered_});
+  });
+}
+
+// Sixteen pixels of an image, or a pixel of sixteen images, at a time.
+void LayerNormalization::run_pixels(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
+  constexpr std::int64_t kBlocksOfTask = 4;
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t units = nchw ? shape.n : ceil_div(shape.n, kLanes);
+  const std::int64_t pixels = shape.h * shape.w;
+  const std::int64_t stride = pixels * (nchw ? 1 : kLanes);  // of a channel
+  const std::int64_t blocks = ceil_div(stride, kLanes);
+  const std::int64_t tasks = ceil_div(blocks, kBlocksOfTask);
+  pool.parallel_for(units * tasks, [&](std::int64_t task) {
+    static thread_local AlignedBuffer buffer;
+    // Channels of large images are a power of two apart, often, and would leave the first-level cache between passes.
+    float* const read = buffer.floats(static_cast<std::size_t>(2 * shape.c * kLanes));
+    float* const made = read + shape.c * kLanes;
+    const std::int64_t unit = task / tasks * shape.c * stride;
+    const std::int64_t first = task % tasks * kBlocksOfTask;
+    for (std::int64_t block = first; block < std::min(first + kBlocksOfTask, blocks); ++block) {
+      const float* const x = in + unit + block * kLanes;
+      float* const result = out + unit + block * kLanes;
+      const std::int64_t lanes = std::min(stride - block * kLanes, kLanes);
+      const bool is_whole = lanes == kLanes;
+      for (std::int64_t c = 0; c < shape.c; ++c) {
+        if (is_whole) {
+          std::copy_n(x + c * stride, kLanes, read + c * kLanes);
+        } else {
+          std::fill_n(std::copy_n(x + c * stride, lanes, read + c * kLanes), kLanes - lanes, 0.0F);
+        }
+      }
+      kernels_.normalize_lanes({.x = read,
+                                .out = is_whole ? result : made,
+                                .scale = scale_.data(),
+                                .shift = shift_.data(),
+                                .channels = shape.c,
+                                .stride = kLanes,
+                                .out_stride = is_whole ? stride : kLanes,
+                                .epsilon = epsilon_,
+                                .least = least_,
+                                .is_centered = is_centered_});
+      for (std::int64_t c = 0; c < (is_whole ? 0 : shape.c); ++c) {
+        std::copy_n(made + c * kLanes, lanes, result + c * stride);
+      }
+    }
   });
 }
 
@@ -91,6 +143,8 @@ void GroupNormalization::run(ThreadPool& pool, const Shape& shape, const float* 
                                                                 .scale = scale,
                                                                 .shift = shift,
                                                                 .channels = channels * pixels,
+                                                                .stride = kLanes,
+                                                                .out_stride = kLanes,
                                                                 .epsilon = epsilon_,
                                                                 .least = 0,
                                                                 .is_centered = true});

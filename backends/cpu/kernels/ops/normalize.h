@@ -1,4 +1,4 @@
-// Layer and RMS normalization of rows: h = w = 1, over the channels; group normalization of images.
+// Layer and RMS normalization over the channels of rows, or of each pixel of images; group normalization of images.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace sift::cpu {
 
-// (x - mean) / sqrt(max(variance, least) + epsilon) * scale[c] + shift[c], with the mean and variance of each row. In
-// RMS normalization the mean is taken to be zero.
+// (x - mean) / sqrt(max(variance, least) + epsilon) * scale[c] + shift[c], with the mean and variance over the channels
+// of each row or pixel. In RMS normalization the mean is taken to be zero.
 class LayerNormalization final : public Op {
  public:
   // Throws std::invalid_argument if there are no channels, or if the numbers of shifts and scales differ.
@@ -21,6 +21,8 @@ class LayerNormalization final : public Op {
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
  private:
+  void run_pixels(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
+
   std::vector<float> scale_;
   std::vector<float> shift_;
   float epsilon_;

@@ -67,7 +67,7 @@ struct KernelTable {
   void (*elementwise)(ElementwiseArgs);
   void (*stream)(const StreamArgs&);
   void (*normalize_row)(NormalizeArgs);    // x [channels]
-  void (*normalize_lanes)(NormalizeArgs);  // x [channels][16], each lane by itself; aligned to 64 bytes
+  void (*normalize_lanes)(NormalizeArgs);  // x [channels], 16 lanes each by itself
 
   // 6 x 6 pixels of each phase, [phases][36][16], to their points, [36][phases][16].
   void (*winograd_tiles)(const WinogradTilesArgs&);

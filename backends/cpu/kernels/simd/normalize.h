@@ -1,4 +1,4 @@
-// Layer and RMS normalization: mean and variance over the channels of a row, or of sixteen rows in the lanes.
+// Layer and RMS normalization: mean and variance over the channels of a row, or of sixteen rows or pixels in the lanes.
 #pragma once
 
 #include "simd/kernel_table.h"
@@ -37,17 +37,20 @@ inline float sum_of_lanes(Vec x) {
 inline void normalize_lanes(NormalizeArgs args) {
   const float count = static_cast<float>(args.channels);
   for (int v = 0; v < kVecsPerBlock; ++v) {
-    const float* const x = args.x + v * kVecLanes;
-    float* const out = args.out + v * kVecLanes;
+    const auto at = [&](std::int64_t c) { return c * args.stride + v * kVecLanes; };
     Vec mean{};
-    if (args.is_centered) mean = sum_of(args.channels, [&](std::int64_t c) { return load(x + c * kBlock); }) / count;
+    if (args.is_centered) {
+      mean = sum_of(args.channels, [&](std::int64_t c) { return load_unaligned(args.x + at(c)); }) / count;
+    }
     const Vec squares = sum_of(args.channels, [&](std::int64_t c) {
-      const Vec difference = load(x + c * kBlock) - mean;
+      const Vec difference = load_unaligned(args.x + at(c)) - mean;
       return difference * difference;
     });
     const Vec factor = inverse_root(max(squares / count, Vec{} + args.least) + args.epsilon);
     for (std::int64_t c = 0; c < args.channels; ++c) {
-      store(out + c * kBlock, (load(x + c * kBlock) - mean) * factor * args.scale[c] + args.shift[c]);
+      const Vec x = load_unaligned(args.x + at(c));
+      store_unaligned(args.out + c * args.out_stride + v * kVecLanes,
+                      (x - mean) * factor * args.scale[c] + args.shift[c]);
     }
   }
 }

@@ -32,10 +32,36 @@ def test_rows_are_normalized(
 
 @pytest.mark.parametrize("isa", _kernels.supported_isas())
 @pytest.mark.parametrize("layout", LAYOUTS)
+@settings(max_examples=30, deadline=None)
+@given(
+    n=st.integers(1, 18), channels=st.integers(1, 70), height=st.integers(1, 9), width=st.integers(1, 20),
+    is_centered=st.booleans(), least=st.sampled_from((0.0, 0.9)),
+)  # fmt: skip
+def test_pixels_are_normalized(
+    isa: str, layout: str, n: int, channels: int, height: int, width: int, is_centered: bool, least: float
+) -> None:
+    rng = np.random.default_rng(channels)
+    x = random_array(rng, (n, channels, height, width))
+    scale, shift = random_array(rng, (channels,)), random_array(rng, (channels,))
+    op = _kernels.LayerNormalization(scale, shift, 1e-3, least=least, is_centered=is_centered, layout=layout, isa=isa)
+    center = x.astype(np.float64)
+    center = center - is_centered * center.mean(1, keepdims=True)
+    expected = center / np.sqrt(np.maximum((center**2).mean(1, keepdims=True), least) + 1e-3) * scale[:, None, None]
+    expected += shift[:, None, None]
+    found = [run(_kernels.ThreadPool(threads), op, x) for threads in (1, 3)]
+    np.testing.assert_allclose(found[0], expected, rtol=2e-4, atol=2e-4)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("isa", _kernels.supported_isas())
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("is_grouped", [False, True])
-def test_results_may_lie_where_the_operand_does(isa: str, layout: str, is_grouped: bool) -> None:
+@pytest.mark.parametrize("image", [(3, 5), (1, 1)])
+def test_results_may_lie_where_the_operand_does(
+    isa: str, layout: str, is_grouped: bool, image: tuple[int, int]
+) -> None:
     rng = np.random.default_rng(0)
-    shape = (32, 24, 3, 5) if is_grouped else (32, 24, 1, 1)
+    shape = (32, 24, *image)
     scale, shift = random_array(rng, (24,)), random_array(rng, (24,))
     if is_grouped:
         op = _kernels.GroupNormalization(scale, shift, 4, 1e-3, layout=layout, isa=isa)

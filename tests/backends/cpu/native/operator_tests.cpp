@@ -208,7 +208,9 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
 }
 
 void test_normalization(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
-  const Shape shape{random.between(1, 35), random.between(1, 70), 1, 1};
+  const bool of_pixels = random.chance(0.5);
+  const Shape shape{random.between(1, 35), random.between(1, 70), of_pixels ? random.between(1, 5) : 1,
+                    of_pixels ? random.between(1, 9) : 1};
   std::vector<float> scale(static_cast<std::size_t>(shape.c));
   for (float& value : scale) value = random.value();
   Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
@@ -219,7 +221,8 @@ void test_normalization(Random& random, ThreadPool& pool, const KernelTable& ker
   };
   Tensor a = normalized(Layout::nchw);
   Tensor b = normalized(Layout::nchw_n16);
-  for (std::int64_t i = 0; i < shape.n * shape.c; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "normalization, " + isa);
+  const std::int64_t count = element_count(shape, Layout::nchw);
+  for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "normalization, " + isa);
 }
 
 double score(Tensor& queries, Tensor& keys, std::int64_t query, std::int64_t key, std::int64_t channels,

@@ -51,6 +51,7 @@ def test_a_scale_by_channels_is_no_operand_from_outside() -> None:
     (part,) = program.parts
     assert left_to_onnxruntime(program) == {}
     assert part.region.constants == {}
+    assert {type(step.spec).__name__ for step in part.region.steps} == {"Conv", "LayerNormalization"}
 
 
 @pytest.mark.parametrize("most", [1 << 18, 4])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sparse_nets import SparseNet, assert_same_as_onnxruntime, places
+from sparse_nets import SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, places
 
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.lowering.specs import LayerNormalization
@@ -213,3 +213,87 @@ def test_a_scale_that_is_no_vector_of_channels_stays_a_product() -> None:
 
     net = between_products(scaled_by_rows, 13)
     assert_same_as_onnxruntime(net.model(), net.feeds)
+
+
+def channel_vector(net: SparseNet, *shape: int) -> str:
+    return net.constant(np.linspace(0.5, 1.5, CHANNELS, dtype=np.float32).reshape(*shape, CHANNELS, 1, 1))
+
+
+def centered_channels(net: SparseNet, x: str) -> str:
+    return net.op("Sub", x, mean(net, x, 1))
+
+
+def channel_norm(net: SparseNet, x: str) -> str:
+    """As torch's exporters write that of ConvNeXt, with the difference twice."""
+    quotient = net.op("Div", centered_channels(net, x), deviation(net, centered_channels(net, x), axis=1))
+    return net.op("Add", net.op("Mul", channel_vector(net), quotient), channel_vector(net, 1))
+
+
+def channel_norm_of_shared_mean(net: SparseNet, x: str) -> str:
+    average = mean(net, x, 1)
+    twice = [net.op("Sub", x, average) for _ in range(2)]
+    quotient = net.op("Mul", net.op("Reciprocal", deviation(net, twice[0], axis=1)), twice[1])
+    return net.op("Add", net.op("Mul", channel_vector(net), quotient), channel_vector(net))
+
+
+def channel_rms_norm(net: SparseNet, x: str) -> str:
+    return net.op("Mul", net.op("Div", x, deviation(net, x, square="Mul", axis=1)), channel_vector(net))
+
+
+def channel_norm_without_affine(net: SparseNet, x: str) -> str:
+    d = centered_channels(net, x)
+    return net.op("Div", d, deviation(net, d, axis=1))
+
+
+def between_images(operator: Callable[[SparseNet, str], str], opset: int = 13) -> SparseNet:
+    net = SparseNet(opset=opset)
+    x = net.conv(net.input("x", 2, 4, 5, 7, declared=["n", 4, "h", "w"]), 4, CHANNELS, 3, name="before")
+    net.output(net.conv(operator(net, x), CHANNELS, 4, 1, name="after"))
+    return net
+
+
+@pytest.mark.parametrize("opset", [13, 20])
+@pytest.mark.parametrize("spelling", [channel_norm_of_shared_mean, channel_rms_norm, channel_norm_without_affine])
+def test_pixels_are_normalized_over_channels(spelling: Callable[[SparseNet, str], str], opset: int) -> None:
+    model = between_images(spelling, opset).model()
+    for shape in ((1, 4, 5, 7), (3, 4, 8, 8), (17, 4, 3, 1), (16, 4, 1, 1), (1, 4, 1, 40)):
+        program = assert_same_at_batches(model, [shape[0]], {"x": shape})
+        (part,) = program.parts
+        assert sum(isinstance(step.spec, LayerNormalization) for step in part.region.steps) == 1
+        assert {type(step.spec).__name__ for step in part.region.steps} == {"Conv", "LayerNormalization"}
+
+
+def test_a_difference_of_another_mean_is_no_part_of_a_norm() -> None:
+    """Two nodes that compute the same mean are two means to the graph: equal, but not one."""
+    program = assert_same_at_batches(between_images(channel_norm).model(), [1, 3], {"x": (1, 4, 5, 7)})
+    assert len(program.parts) == 1
+
+
+def over_height(net: SparseNet, x: str) -> str:
+    d = net.op("Sub", x, mean(net, x, 2))
+    return net.op("Div", d, deviation(net, d, axis=2), name="norm")
+
+
+def over_two_axes(net: SparseNet, x: str) -> str:
+    return net.op("Div", centered_channels(net, x), deviation(net, centered_channels(net, x), axis=2), name="norm")
+
+
+def mean_that_is_read(net: SparseNet, x: str) -> str:
+    average = mean(net, x, 1)
+    net.output(average)
+    d = net.op("Sub", x, average)
+    return net.op("Div", d, deviation(net, d, axis=1), name="norm")
+
+
+def another_twin(net: SparseNet, x: str) -> str:
+    average = mean(net, x, 1)
+    return net.op("Div", net.op("Sub", average, x), deviation(net, net.op("Sub", x, average), axis=1), name="norm")
+
+
+@pytest.mark.parametrize("other", [over_height, over_two_axes, mean_that_is_read, another_twin])
+def test_what_is_no_norm_of_pixels_is_computed_as_it_is(other: Callable[[SparseNet, str], str]) -> None:
+    net = between_images(other)
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    steps = [step for part in program.parts if isinstance(part, RegionProgram) for step in part.region.steps]
+    assert steps
+    assert not any(isinstance(step.spec, LayerNormalization) for step in steps)

@@ -32,6 +32,8 @@ struct NormalizeArgs {
   const float* scale;  // [channels]
   const float* shift;  // [channels]
   std::int64_t channels;
+  std::int64_t stride;  // in the lanes: floats of x from one channel to the next
+  std::int64_t out_stride;
   float epsilon;
   float least;
   bool is_centered;
