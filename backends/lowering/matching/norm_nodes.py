@@ -71,9 +71,7 @@ def norm_of(
     return NormMatch(operand, scale, shift, epsilon, is_centered, tuple(sorted(nodes)), of_pixels=of_pixels)
 
 
-def mean_of_squares(
-    graph: GraphView, name: str, nodes: set[int], of_pixels: bool = False
-) -> tuple[str, float] | None:
+def mean_of_squares(graph: GraphView, name: str, nodes: set[int], of_pixels: bool = False) -> tuple[str, float] | None:
     """What is squared in ``mean(square) + epsilon``, and epsilon; the nodes join ``nodes``."""
     added = maker(graph, name, "Add")
     if added is None or graph.only_reader(name) is None:
