@@ -122,7 +122,33 @@ def unit_vectors_by_expand(net: SparseNet, x: str) -> str:
     return net.op("Div", x, net.op("Expand", length, net.op("Shape", x)))
 
 
+def moments(net: SparseNet, x: str, axis: int = -1, *, cut: bool = True) -> tuple[str, str]:
+    """The mean, and the deviation by the mean of squares."""
+    average = mean(net, x, axis)
+    variance = net.op("Sub", mean(net, net.op("Mul", x, x), axis), net.op("Mul", average, average))
+    variance = net.op("Max", variance, scalar(net, 0)) if cut else variance
+    return average, net.op("Sqrt", net.op("Add", variance, scalar(net, 1e-5)))
+
+
+def layer_norm_of_flax(net: SparseNet, x: str) -> str:
+    average, root = moments(net, x)
+    quotient = net.op("Div", net.op("Sub", x, average), root)
+    return net.op("Add", net.op("Mul", quotient, vector(net)), vector(net))
+
+
+def layer_norm_of_flax_by_gain(net: SparseNet, x: str) -> str:
+    average, root = moments(net, x, cut=False)
+    gain = net.op("Mul", net.op("Div", scalar(net, 1), root), vector(net))
+    return net.op("Add", net.op("Mul", net.op("Sub", x, average), gain), vector(net))
+
+
+def layer_norm_of_flax_without_affine(net: SparseNet, x: str) -> str:
+    average, root = moments(net, x)
+    return net.op("Mul", net.op("Reciprocal", root), net.op("Sub", x, average))
+
+
 SPELLINGS = (
+    layer_norm_of_flax, layer_norm_of_flax_by_gain, layer_norm_of_flax_without_affine,
     layer_norm, layer_norm_without_affine, layer_norm_by_reciprocal, rms_norm, rms_norm_without_scale, fused_rms_norm,
     layer_norm_of_tensorflow, layer_norm_of_keras, layer_norm_of_tensorflow_without_affine,
     layer_norm_by_pooling, layer_norm_by_pooling_and_quotient,
@@ -185,6 +211,26 @@ def sign_that_is_kept(net: SparseNet, x: str) -> str:
     return net.op("Add", product, net.op("Add", vector(net), net.op("Mul", average, gain)))
 
 
+def variance_above_one(net: SparseNet, x: str) -> str:
+    average = mean(net, x)
+    variance = net.op("Sub", mean(net, net.op("Mul", x, x)), net.op("Mul", average, average))
+    root = net.op("Sqrt", net.op("Add", net.op("Max", variance, scalar(net, 1)), scalar(net, 1e-5)))
+    return net.op("Div", net.op("Sub", x, average), root, name="norm")
+
+
+def squares_of_another(net: SparseNet, x: str) -> str:
+    average, other = mean(net, x), net.op("Relu", x)
+    variance = net.op("Sub", mean(net, net.op("Mul", other, other)), net.op("Mul", average, average))
+    root = net.op("Sqrt", net.op("Add", net.op("Relu", variance), scalar(net, 1)))
+    return net.op("Div", net.op("Sub", x, average), root, name="norm")
+
+
+def moments_that_are_read(net: SparseNet, x: str) -> str:
+    average, root = moments(net, x)
+    net.output(average)
+    return net.op("Div", net.op("Sub", x, average), root, name="norm")
+
+
 def gain_that_is_read(net: SparseNet, x: str) -> str:
     average, gain, product = weighed(net, x)
     net.output(gain)
@@ -195,7 +241,8 @@ def gain_that_is_read(net: SparseNet, x: str) -> str:
     "other",
     [
         over_rows, cube, another_quotient, inverse, deviation_that_is_read, difference_that_is_read,
-        the_other_way_round, sign_that_is_kept, gain_that_is_read,
+        the_other_way_round, sign_that_is_kept, gain_that_is_read, variance_above_one, squares_of_another,
+        moments_that_are_read,
     ],
 )  # fmt: skip
 def test_what_looks_like_it_is_computed_as_it_is(other: Callable[[SparseNet, str], str]) -> None:
@@ -245,6 +292,12 @@ def channel_norm_without_affine(net: SparseNet, x: str) -> str:
     return net.op("Div", d, deviation(net, d, axis=1))
 
 
+def channel_norm_of_flax(net: SparseNet, x: str) -> str:
+    average, root = moments(net, x, 1)
+    quotient = net.op("Div", net.op("Sub", x, average), root)
+    return net.op("Add", net.op("Mul", quotient, channel_vector(net)), channel_vector(net))
+
+
 def between_images(operator: Callable[[SparseNet, str], str], opset: int = 13) -> SparseNet:
     net = SparseNet(opset=opset)
     x = net.conv(net.input("x", 2, 4, 5, 7, declared=["n", 4, "h", "w"]), 4, CHANNELS, 3, name="before")
@@ -253,7 +306,9 @@ def between_images(operator: Callable[[SparseNet, str], str], opset: int = 13) -
 
 
 @pytest.mark.parametrize("opset", [13, 20])
-@pytest.mark.parametrize("spelling", [channel_norm_of_shared_mean, channel_rms_norm, channel_norm_without_affine])
+@pytest.mark.parametrize(
+    "spelling", [channel_norm_of_shared_mean, channel_rms_norm, channel_norm_without_affine, channel_norm_of_flax]
+)
 def test_pixels_are_normalized_over_channels(spelling: Callable[[SparseNet, str], str], opset: int) -> None:
     model = between_images(spelling, opset).model()
     for shape in ((1, 4, 5, 7), (3, 4, 8, 8), (17, 4, 3, 1), (16, 4, 1, 1), (1, 4, 1, 40)):
