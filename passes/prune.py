@@ -35,12 +35,17 @@ __all__ = ["Method", "Prune"]
 Method = Literal["magnitude", "random"]
 
 
+# Layers of no more weights stay dense where they would lose all; of others, that is an error of the sparsity.
+_FEW_WEIGHTS = 64
+
+
 @dataclass(frozen=True)
 class Prune(SparsifyingPass):
     """Mask a share ``s`` of the weights of each layer; shapes, and the weights that stay, are as they were.
 
     1. Local functions are inlined, parameters that nodes make or compute from stored ones become initializers.
-    2. First and last layers, embeddings, and what the globs say stay dense; ``s`` is the sparsity of the others.
+    2. First and last layers, embeddings, what the globs say, and layers of a few weights that would lose all of them
+       stay dense; ``s`` is the sparsity of the others.
        ``distribution="uniform"`` gives it to each of them, to within one weight or block; with ``"erk"`` they have it
        on average, weighted by their multiply-accumulates.
     3. ``method="magnitude"`` keeps the largest weights of each layer, of equal ones those that come first;
@@ -109,7 +114,10 @@ class Prune(SparsifyingPass):
             if not self.share:
                 reason = "a sparsity of 0 changes nothing"
             if reason is None:
-                layers.append(self._budget_layer(analysis, layer))
+                budgeted = self._budget_layer(analysis, layer)
+                reason = self._too_small(budgeted)
+                if reason is None:
+                    layers.append(budgeted)
             statuses[name] = ("unchanged", reason or "")
         if not layers and self.share:
             named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
@@ -121,6 +129,12 @@ class Prune(SparsifyingPass):
             else:
                 statuses[name], nnz[name] = ("sparse", reason), count
         return statuses, nnz
+
+    def _too_small(self, layer: BudgetLayer) -> str | None:
+        """Why a layer of a few weights stays dense, such as one that makes a table of positions; None for others."""
+        if layer.weights > _FEW_WEIGHTS or (1 - self.share) * layer.weights >= layer.unit:
+            return None
+        return f"too small: a sparsity of {float(self.share):g} leaves none of its {layer.weights} weights"
 
     def _budget_layer(self, analysis: AxisAnalysis, layer: WeightLayer) -> BudgetLayer:
         evaluate, known = analysis.system.original, sparse_weight_of(layer.constant)

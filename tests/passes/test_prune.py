@@ -220,9 +220,28 @@ def test_nothing_is_done_at_a_sparsity_of_zero() -> None:
     assert by_name(result.report)["conv0.weight"]["reason"] == "a sparsity of 0 changes nothing"
 
 
-def test_a_sparsity_that_leaves_nothing_is_refused() -> None:
-    with pytest.raises(BudgetError, match=r"leaves no non-zero weight for 'before.weight'; use a lower one"):
-        Prune("0.995")(MODEL)
+def test_a_sparsity_that_leaves_nothing_of_a_layer_is_refused() -> None:
+    with pytest.raises(BudgetError, match=r"leaves no non-zero weight for 'conv0.weight'; use a lower one"):
+        Prune("0.9999")(MODEL)
+
+
+def test_layers_of_a_few_weights_stay_dense_where_they_would_lose_all() -> None:
+    """A network that makes a table of positions has layers of two weights."""
+    net = Net()
+    x = net.op("Relu", net.dense(net.input("x", 1, 8), 8, 2, name="first"))
+    for name, fan_in, fan_out in (("tiny", 2, 2), ("small", 2, 16), ("large", 16, 16)):
+        x = net.op("Relu", net.dense(x, fan_in, fan_out, name=name))
+    net.output(net.dense(x, 16, 3, name="last"))
+    result = Prune("0.8")(net.model())
+    reasons = {name: layer["reason"] for name, layer in by_name(result.report).items()}
+    assert reasons["tiny.weight"] == "too small: a sparsity of 0.8 leaves none of its 4 weights"
+    assert {name: int(mask.sum()) for name, mask in sift_onnx.masks(result.model).items()} == {
+        "small.weight": 6,
+        "large.weight": 51,
+    }
+    assert not Prune("0.8")(result.model).changed
+    with pytest.raises(UnsupportedError, match=r"nothing to prune: .*'tiny.weight': too small"):
+        Prune("0.8", keep_dense=("small*", "large*"))(net.model())
 
 
 def test_a_model_of_first_and_last_layers_has_nothing_to_prune() -> None:
