@@ -259,7 +259,9 @@ class RegionSchedules:
                 return found
         values = planned(self._region, dims, layout_of, self._operators.op, threads, self._isa)
         made = scheduled(values)
-        if self._resized is not None and slab.is_all:
+        # Whatever the size of the images, a group of them is not cut: but for channels that move, into single ones.
+        is_one_slab = slab.is_all and (slab.count == 1 or (slab.count <= LANES and not self._moves_channels))
+        if self._resized is not None and is_one_slab:
             self._resized.learn(slab, values, made)
         if has_sections:
             self._sections = sections_of(self._region, dims, made, layout_of, self._operators.op, threads, self._isa)
