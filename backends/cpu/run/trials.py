@@ -67,6 +67,9 @@ _MOST_BEYOND = 8
 # each other, both take microseconds. Kernels whose runs are shorter than this take turns on one thread as well, and
 # stay there if they take so much less: what disturbs one of two threads may be gone later.
 _ALONE_SECONDS, _LEAST_GAIN_ALONE, _TURNS_ALONE = 2e-3, 0.1, 3
+# Of runs as short as this, threads have to save a fifth of the time of one. Cores may be near each other in one minute
+# and far in the next: a recurrent network of 0.12 ms takes 0.14 on one thread, and 0.33 on two far ones.
+_VERY_SHORT_SECONDS, _LEAST_GAIN_OF_THREADS = 2e-4, 0.2
 # A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin, and for about
 # a millisecond after wide instructions, some processors run more slowly. It has three runs at least, lest one that was
 # interrupted stands for all, unless they are long. The first one finds the caches full of the other way's weights: in
@@ -227,7 +230,9 @@ class Trials:
             self._measured.append((estimate.onnxruntime, other))
         own, single = self._on_one_thread(own, feeds, into)
         against = f"against {1e3 * other:.3g} ms in onnxruntime"
-        if single < (1 - _LEAST_GAIN_ALONE) * own or (_gains(single, other) and not _gains(own, other)):
+        if single < (1 - _LEAST_GAIN_ALONE) * own or (
+            _gains(single, other) and (not _gains(own, other) or _is_hardly_faster(own, single))
+        ):
             said = f"timed: {1e3 * single:.3g} ms in the kernels on one thread, {1e3 * own:.3g} ms on all, {against}"
             verdict, taken = Verdict(KERNELS, said, is_alone=True), single
         else:
@@ -319,6 +324,11 @@ class Trials:
 
 def _gains(own: float, other: float) -> bool:
     return own <= (1 - _LEAST_GAIN) * other
+
+
+def _is_hardly_faster(own: float, single: float) -> bool:
+    """Whether all threads, of very short runs, save too little of the time of one."""
+    return own < _VERY_SHORT_SECONDS and own > (1 - _LEAST_GAIN_OF_THREADS) * single
 
 
 def _are_close(own: float, other: float) -> bool:

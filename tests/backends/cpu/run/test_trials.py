@@ -404,6 +404,21 @@ def test_one_thread_has_to_be_clearly_faster(kernels, whole, alone, wanted):
     assert pair.run(4) == wanted
 
 
+@pytest.mark.parametrize(
+    ("kernels", "alone", "whole", "wanted"),
+    [
+        (1.2e-4, 1.4e-4, 2e-4, "one thread"),
+        (1.2e-4, 1.6e-4, 2e-4, "kernels"),  # a quarter less
+        (1.2e-4, 1.4e-4, 1.45e-4, "kernels"),  # one thread gains too little against onnxruntime
+        (1.2e-3, 1.4e-3, 2e-3, "kernels"),  # not very short
+    ],
+)
+def test_threads_have_to_save_a_fifth_of_very_short_runs(kernels, alone, whole, wanted):
+    pair = Pair([kernels], [whole], alone=[alone])
+    pair.run(4)
+    assert pair.run(4) == wanted
+
+
 def test_one_thread_is_timed_where_onnxruntime_cannot_run():
     pair = Pair([1e-3], [], alone=[8e-4])
     pair.run(4)
