@@ -242,11 +242,11 @@ class Trials:
         return Verdict(ONNXRUNTIME, verdict.reason), theirs
 
     def _expected(self, key: ShapeClass, values: int) -> float:
-        """Seconds that onnxruntime is expected to take at least for so many values, without an estimate for them.
+        """A lower bound of onnxruntime's seconds for a request of so many values, from estimates for smaller ones.
 
-        That is what it was estimated to take for the largest request that is smaller; and where there are two, so much
-        more as the larger one of them took, value by value. Time grows less than that where an input is a mask of all
-        tokens with each other: hence not far beyond, and with a margin.
+        It is the estimate for the largest smaller request. Two estimates also give seconds per value, which are added
+        for the values that this request has more. Time may grow more slowly than values, as it does with a mask for
+        each pair of tokens: so the sum has a margin, and serves requests that are not much larger.
         """
         smaller = sorted(one for sizes, one in self._estimates.items() if _is_within(sizes, key))
         if not smaller:

@@ -188,7 +188,10 @@ class RegionSchedules:
         return tuple(turns for turns in found if turns.start < turns.stop)
 
     def _even_turns(self, first: int, slabs: int) -> slice:
-        """Of so many slabs all, or as many as leave no thread idle; others have all threads, one after the other."""
+        """Which slabs from ``first`` on have a thread each.
+
+        All of them, if that leaves few threads idle, else as many as leave none; the rest runs on all threads.
+        """
         turns = -(-slabs // self._threads)
         is_even = slabs >= (1 - _MOST_IDLE) * turns * self._threads
         return slice(first, first + (slabs if is_even else slabs // self._threads * self._threads))

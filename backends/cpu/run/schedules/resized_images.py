@@ -51,7 +51,7 @@ _OF_ANY_SIZE = (
     _kernels.Winograd,
 )
 _OF_ONE_SIZE = (_kernels.LinearResize, _kernels.PixelCopy)
-# Operators that each plan makes anew, while it shares the others with those before it.
+# Each plan has its own of these operators. The others are those of the region, which all plans share.
 _MADE_EACH_TIME = (
     *_OF_ONE_SIZE,
     _kernels.BandedDepthwise,
