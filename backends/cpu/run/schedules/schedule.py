@@ -62,20 +62,20 @@ from sift_onnx.backends.lowering.specs import (
 )
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
-__all__ = ["Schedule", "planned", "schedule", "scheduled"]
+__all__ = ["Schedule", "planned", "scheduled"]
 
 _COPY = Elementwise("first")
 
 
-def schedule(
+def planned(
     region: Region,
     dims: Mapping[str, Sizes],
     layout_of: Callable[[Shape], Layout],
     op_of: OpOf,
     threads: int,
     isa: str,
-) -> Schedule:
-    """The schedule of ``region``.
+) -> Values:
+    """The values of ``region``, and a call for each operator and copy that makes them.
 
     The caller's arrays are the region's inputs, in order, then its outputs; all in planes.
 
@@ -87,18 +87,6 @@ def schedule(
         threads: that run it.
         isa: instruction set.
     """
-    return scheduled(planned(region, dims, layout_of, op_of, threads, isa))
-
-
-def planned(
-    region: Region,
-    dims: Mapping[str, Sizes],
-    layout_of: Callable[[Shape], Layout],
-    op_of: OpOf,
-    threads: int,
-    isa: str,
-) -> Values:
-    """The values of ``region``, and a call for each operator and copy that makes them; arguments as above."""
     region = resolved_region(region, dims)
     values = Values(region, dims, layout_of, op_of, threads, isa)
     for index, step in enumerate(region.steps):

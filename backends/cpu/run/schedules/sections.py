@@ -18,7 +18,7 @@ from sift_onnx.backends.cpu.lower.region import Region
 from sift_onnx.backends.cpu.run.schedules.calls import Schedule
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, input_key
 from sift_onnx.backends.cpu.run.schedules.resized import ResizableSchedule, are_of_any_rows, resizable
-from sift_onnx.backends.cpu.run.schedules.schedule import schedule
+from sift_onnx.backends.cpu.run.schedules.schedule import planned, scheduled
 from sift_onnx.backends.cpu.run.schedules.values import OpOf, array_sizes
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.specs import Moving
@@ -77,7 +77,7 @@ class Sections:
                 made.append(found)
                 continue
             op_of = _behind(self._op_of, section.first)
-            made.append(schedule(section.region, own, layout_of, op_of, self._threads, self._isa))
+            made.append(scheduled(planned(section.region, own, layout_of, op_of, self._threads, self._isa)))
         return made[0] if len(made) == 1 else self._chained(made, dims)
 
     def _chained(self, made: Sequence[Schedule], dims: Mapping[str, Sizes]) -> Schedule:
@@ -153,11 +153,11 @@ def sections_of(
         found = None
         if begin == first:
             own_dims = _dims_of(own, dims)
-            planned = made
+            whole = made
             if len(bounds) > 1:
-                planned = schedule(own, own_dims, layout_of, _behind(op_of, first), threads, isa)
-            found = resizable(own, own_dims, planned, isa)
-            if found is None or len(planned.ops) < _LEAST_SHARE * len(made.ops):
+                whole = scheduled(planned(own, own_dims, layout_of, _behind(op_of, first), threads, isa))
+            found = resizable(own, own_dims, whole, isa)
+            if found is None or len(whole.ops) < _LEAST_SHARE * len(made.ops):
                 return None
         sections.append(_Section(own, begin, found))
     cut = Sections(region, tuple(sections), passed, op_of, threads, isa)

@@ -82,10 +82,10 @@ def test_only_the_ends_are_planned_for_each_length(
     program = CpuProgram(model, ONE_THREAD)
     whole: list[int] = []
     steps: list[int] = []
-    make, make_section = region_schedules.planned, sections.schedule
+    make, make_section = region_schedules.planned, sections.planned
     monkeypatch.setattr(region_schedules, "planned", lambda region, *given: whole.append(1) or make(region, *given))
     monkeypatch.setattr(
-        sections, "schedule", lambda region, *given: steps.append(len(region.steps)) or make_section(region, *given)
+        sections, "planned", lambda region, *given: steps.append(len(region.steps)) or make_section(region, *given)
     )
     requests = ((1, 20, 1), (1, 33, 1), (1, 64, 1), (1, 17, 1), (2, 17, 2), (3, 40, 2), (1, 5, 3), (1, 48, 4))
     for batch, tokens, plans in requests:
