@@ -11,6 +11,7 @@ import onnx
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.external_data import is_external
 from sift_onnx.model import Model
+from sift_onnx.shapes.ceiled_pools import with_dropped_windows
 from sift_onnx.shapes.equivalent_ops import (
     forget_recorded_shapes,
     names_made_by_equivalents,
@@ -96,6 +97,9 @@ def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelPro
     others = names_made_by_equivalents(model)
     model = with_own_names(without_outside_data(with_unbound_axes(with_equivalent_nodes(model))))
     inferred = onnx.shape_inference.infer_shapes(without_long_lists(model), **options)
+    while (corrected := with_dropped_windows(model, inferred)) is not None:
+        model = corrected
+        inferred = onnx.shape_inference.infer_shapes(without_long_lists(model), **options)
     made = (info for info in (*inferred.graph.value_info, *inferred.graph.output) if info.name not in outside)
     vectors = (dims for dims in (info.type.tensor_type.shape.dim for info in made) if len(dims) == 1)
     shapes = [*vectors, *(info.type.tensor_type.shape.dim for info in model.graph.input)]

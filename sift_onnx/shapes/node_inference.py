@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onnx
 
 from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.shapes.ceiled_pools import FIRST_RIGHT_OPSET, is_ceiled_pool
 from sift_onnx.shapes.equivalent_ops import equivalent_nodes
 from sift_onnx.shapes.open_axes import known_sizes
 
@@ -42,8 +43,11 @@ def infer_outputs(
         onnx.checker.ValidationError: an attribute does not fit the operator.
         RuntimeError: the same, as some operators say it.
     """
+    version = opsets.get(node.domain, 1)
+    if is_ceiled_pool(node):
+        version = max(version, FIRST_RIGHT_OPSET)
     try:
-        schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
     except onnx.defs.SchemaError:
         return {}
     known = {name: _without_long_list(types[name]) for name in filter(None, node.input)}

@@ -38,6 +38,36 @@ def test_every_tensor_has_numbers_where_the_batch_was_dynamic() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("opset", [11, 19, 22])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    ("size", "attributes"),
+    [
+        ((17, 8), {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((17, 17), {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 1, 1]}),
+        ((9, 10), {"kernel_shape": [1, 2], "strides": [3, 4]}),
+        ((7, 9), {"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    ],
+)
+def test_windows_that_begin_behind_the_input_are_dropped(
+    op: str, size: tuple[int, int], attributes: dict[str, Any], opset: int
+) -> None:
+    net = Net(opset=opset)
+    # The second pool's sizes follow from those of the first.
+    first = net.op(
+        op, net.input("x", 1, 3, *size, declared=["N", 3, "H", "W"]), ceil_mode=1, **attributes, name="first"
+    )
+    net.output(net.op(op, net.op("Relu", first), ceil_mode=1, **attributes, name="second"))
+    session = onnxruntime.InferenceSession(net.model().SerializeToString(), providers=["CPUExecutionProvider"])
+    (made,) = session.run(None, net.feeds)
+    model = Model.load(net.model())
+    shapes = infer_shapes(model, bound(model, {"x": [1, 3, *size]}))
+    assert shapes["second"] == made.shape
+    pool = next(node for node in model.graph.nodes if node.op == op)
+    found = infer_node(pool, {"": opset}, {"x": (1, 3, *size)}, {})
+    assert found["first"] == shapes["first"]
+
+
 def test_sizes_that_nodes_compute_are_followed() -> None:
     net = Net()
     x = net.input("x", 2, 6, declared=["N", 6])
