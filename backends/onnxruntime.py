@@ -30,6 +30,7 @@ from sift_onnx.backends.base import (
 )
 from sift_onnx.backends.forks import keep_for_ever, renew_in_children
 from sift_onnx.backends.processors import usable_processors
+from sift_onnx.backends.source_files import SourceFiles
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
 from sift_onnx.model_files.paths import check_name_for_onnx
 from sift_onnx.operators.domains import is_standard
@@ -79,6 +80,7 @@ class OnnxRuntimeProgram(Program):
         options: CompileOptions,
         initializers: Mapping[str, npt.NDArray[Any]] | None = None,
         *,
+        files: SourceFiles | None = None,
         stays_awake: bool = True,
     ) -> None:
         """Load and optimise ``model``.
@@ -87,6 +89,7 @@ class OnnxRuntimeProgram(Program):
             model: as :meth:`Backend.compile` takes it, with the same errors.
             options: as above.
             initializers: values of those that the model says lie elsewhere; they are not copied.
+            files: that the model is read from, its external data included; by default the file that is named.
             stays_awake: whether workers wait a moment for the next run. Where something else runs between two runs, it
                 would wait for their processors.
         """
@@ -98,6 +101,7 @@ class OnnxRuntimeProgram(Program):
         }
         self._tables = _tables(model) & set(self._initializers) if isinstance(model, onnx.ModelProto) else frozenset()
         self._source, self._label = _source(model)
+        self._files = files or (SourceFiles.of(self._source) if isinstance(self._source, str) else None)
         self._opened: ort.InferenceSession | None = self._open(self._session_options())
         self._opening = threading.Lock()
         renew_in_children(self)
@@ -117,7 +121,7 @@ class OnnxRuntimeProgram(Program):
         session = self._opened
         if session is None:
             with self._opening:
-                session = self._opened = self._opened or self._open(self._session_options())
+                session = self._opened = self._opened or self._open_again(self._session_options())
         return session
 
     def _session_options(self) -> ort.SessionOptions:
@@ -151,6 +155,11 @@ class OnnxRuntimeProgram(Program):
         except Exception as error:  # whatever comes out of here is onnxruntime's
             kind = ModelReadError if type(error).__name__ in ("NoSuchFile", "InvalidProtobuf") else BackendError
             raise kind(f"onnxruntime cannot load {self._label}: {_first_line(error)}") from error
+
+    def _open_again(self, options: ort.SessionOptions) -> ort.InferenceSession:
+        if self._files is not None:
+            self._files.check()
+        return self._open(options)
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """See :meth:`Program.run`."""
@@ -216,7 +225,7 @@ class OnnxRuntimeProgram(Program):
             options = self._session_options()
             options.enable_profiling = True
             options.profile_file_prefix = os.path.join(folder, "profile")
-            session = self._open(options)
+            session = self._open_again(options)
             for _ in range(1 + _PROFILED_RUNS):
                 self._run(session, feeds)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))

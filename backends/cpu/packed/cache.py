@@ -18,16 +18,11 @@ import onnx
 
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.lower.lowered_model import LoweredModel, ModelMetadata
-from sift_onnx.backends.cpu.packed.content_keys import (
-    FileStamp,
-    content_of_files,
-    content_of_model,
-    files_of,
-    setting_key,
-)
+from sift_onnx.backends.cpu.packed.content_keys import content_of_files, content_of_model, files_of, setting_key
 from sift_onnx.backends.cpu.packed.packed_file import DamagedFile, PackedFile, write_packed
 from sift_onnx.backends.cpu.packed.plain_values import NotStored, from_plain, to_plain
 from sift_onnx.backends.cpu.packed.stored_weights import made_weights, plain_weights
+from sift_onnx.backends.source_files import FileStamp
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.model import Model
 
@@ -145,7 +140,7 @@ class PackedCache:
             file = PackedFile(index, key)
             file.close()
             known = [FileStamp(*told) for told in file.plan["files"]]
-            if all(FileStamp.of(stamp.path) == stamp for stamp in known):
+            if all(stamp.is_still_there() for stamp in known):
                 return str(file.plan["content"]), tuple(stamp.path for stamp in known)
         except (DamagedFile, LookupError, OSError, TypeError):
             pass

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -19,46 +19,13 @@ import onnx
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import generates_code
-from sift_onnx.files.external_data import DataFiles, external_tensors
+from sift_onnx.backends.source_files import data_files
 from sift_onnx.model import Model
 from sift_onnx.model_files.reader import read_model
 
-__all__ = ["FileStamp", "content_of_files", "content_of_model", "files_of", "setting_key"]
+__all__ = ["content_of_files", "content_of_model", "files_of", "setting_key"]
 
 _BLOCK = 1 << 20
-
-
-@dataclass(frozen=True)
-class FileStamp:
-    """What tells that a file is the one that was read, without reading it again.
-
-    Attributes:
-        path: of the file, or of a link to it.
-        size: in bytes.
-        modified: in nanoseconds.
-        changed: when its entry in the file system changed, which no program sets.
-        number: of the file in its file system.
-    """
-
-    path: str
-    size: int
-    modified: int
-    changed: int
-    number: int
-
-    @classmethod
-    def of(cls, path: str) -> FileStamp:
-        """Of a file as it is now.
-
-        Raises:
-            OSError: it is gone.
-        """
-        found = os.stat(path)
-        return cls(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-
-    def is_old(self, now: int, nanoseconds: int) -> bool:
-        """Whether the file had been left alone for so long: a later change shows in its times."""
-        return max(self.modified, self.changed) + nanoseconds < now
 
 
 def setting_key(options: CompileOptions, isa: str) -> str:
@@ -87,12 +54,7 @@ def files_of(path: str) -> list[str]:
         ModelReadError: it is no model, or one of them is missing.
     """
     model, _ = read_model(Path(path))
-    files = DataFiles(Path(path))
-    # Links are not resolved: one that points to another file later has other stamps.
-    return [
-        os.path.abspath(path),
-        *sorted({os.path.abspath(files.path_of(tensor)) for tensor in external_tensors(model)}),
-    ]
+    return [os.path.abspath(path), *data_files(Path(path), model)]
 
 
 def content_of_files(paths: Sequence[str]) -> str:

@@ -12,6 +12,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+
+import onnx
 
 from sift_onnx.backends.base import CompileOptions, ModelSource, Placement
 from sift_onnx.backends.cpu import _kernels
@@ -30,12 +33,13 @@ from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trials import Trials, clock_of
-from sift_onnx.backends.cpu.run.whole_model import SourceFile, whole_model
+from sift_onnx.backends.cpu.run.whole_model import whole_model
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.equal_sizes import NOTHING_EQUAL, EqualSizes
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.backends.source_files import SourceFiles, Sources, data_files
 from sift_onnx.errors import BackendError
 from sift_onnx.graphs.branches import choosing_inputs, take_branch
 from sift_onnx.model import Model
@@ -60,6 +64,7 @@ class OpenedModel:
         held: caches of halves that may be fed in float32, and are then returned so: the input by the output's name.
         equal: sizes of inputs that it takes for one.
         otherwise: the model for requests in which these differ; None where nothing is taken for equal.
+        sources: files that it may be read from again; None of a model from memory.
     """
 
     metadata: ModelMetadata
@@ -71,6 +76,7 @@ class OpenedModel:
     held: Mapping[str, str] = field(default_factory=dict)
     equal: EqualSizes = NOTHING_EQUAL
     otherwise: AnySizes[OpenedModel] | None = None
+    sources: Sources | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +98,10 @@ class Opened:
 
 
 class _Shared:
-    """Opened models that sessions have, by the key of a cache and the pool that they run on."""
+    """Opened models that sessions have, by the key of a cache, its folder, and the pool that they run on."""
 
     def __init__(self) -> None:
-        self._models: weakref.WeakValueDictionary[tuple[str, int], OpenedModel] = weakref.WeakValueDictionary()
+        self._models: weakref.WeakValueDictionary[tuple[str, Path, int], OpenedModel] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         renew_in_children(self)
 
@@ -103,14 +109,18 @@ class _Shared:
         """In a forked child: a thread that it does not have may hold the lock."""
         self._lock = threading.Lock()
 
-    def get(self, key: ModelKey, pool: ThreadPool) -> OpenedModel | None:
+    def get(self, key: ModelKey, cache: PackedCache, pool: ThreadPool) -> OpenedModel | None:
         with self._lock:
-            return self._models.get((key.text, id(pool.kernels)))
+            return self._models.get((key.text, cache.folder.resolve(), id(pool.kernels)))
 
-    def add(self, key: ModelKey, pool: ThreadPool, opened: OpenedModel) -> OpenedModel:
-        """``opened``, or what another thread has opened meanwhile; it holds the pool, whose identity stays."""
+    def add(self, key: ModelKey, cache: PackedCache, pool: ThreadPool, opened: OpenedModel) -> OpenedModel:
+        """``opened``, or what another thread has opened meanwhile.
+
+        What runs on the pool holds it, so that no other pool has its identity. What does not run on any may be shared
+        by all that have this one.
+        """
         with self._lock:
-            return self._models.setdefault((key.text, id(pool.kernels)), opened)
+            return self._models.setdefault((key.text, cache.folder.resolve(), id(pool.kernels)), opened)
 
 
 _shared = _Shared()
@@ -160,15 +170,19 @@ def _with_branch(model: Model, condition: str, value: bool) -> Model:
 def _cached(opener: _Opener, cache: PackedCache) -> OpenedModel:
     pool = opener.pool
     key = cache.key(opener.model, opener.options, opener.isa)
-    shared = _shared.get(key, pool)
-    if shared is not None:
-        return shared
-    found = cache.find(key, pool.threads, opener.isa)
-    if found is not None:
-        return _shared.add(key, pool, opener.opened(found, None))
-    lowered, graph = opener.read()
-    cache.add(key, lowered)
-    return _shared.add(key, pool, opener.opened(lowered, graph))
+    files = SourceFiles.of(key.files[0], key.files[1:]) if key.files else None
+    shared = _shared.get(key, cache, pool)
+    if shared is None:
+        opener.sources = Sources(files) if files is not None else None
+        found = cache.find(key, pool.threads, opener.isa)
+        if found is not None:
+            return _shared.add(key, cache, pool, opener.opened(found, None))
+        lowered, graph = opener.read()
+        cache.add(key, lowered)
+        return _shared.add(key, cache, pool, opener.opened(lowered, graph))
+    if files is not None and shared.sources is not None:
+        shared.sources.add(files)
+    return shared
 
 
 @dataclass
@@ -178,6 +192,7 @@ class _Opener:
     Attributes:
         assumes: whether sizes of inputs may be taken for equal.
         constant_bytes: of the model, if it was read.
+        sources: files that it may be read from again, once it was read; None of a model from memory.
     """
 
     model: ModelSource | Model
@@ -187,6 +202,7 @@ class _Opener:
     peak: Peak
     assumes: bool = True
     constant_bytes: int = 0
+    sources: Sources | None = None
 
     @cached_property
     def loaded(self) -> Model:
@@ -195,6 +211,9 @@ class _Opener:
 
     def read(self) -> tuple[LoweredModel, GraphView]:
         """The model lowered, and the graph that onnxruntime has in its place."""
+        if self.sources is None and not isinstance(self.model, (Model, onnx.ModelProto)):
+            path = os.fspath(self.model)
+            self.sources = Sources(SourceFiles.of(path, data_files(Path(path), self.loaded.origin)))
         found = Lowering(self.options, self.pool.threads, self.isa, self.assumes).of(self.loaded)
         self.constant_bytes = found.constant_bytes
         return found.model, found.graph
@@ -204,13 +223,11 @@ class _Opener:
         source = self.model
         if graph is not None and not isinstance(source, (str, os.PathLike)):
             source = self.loaded
-        opener = replace(self, model=source, assumes=False)
-        file = SourceFile.of(source)
+        opener, sources = replace(self, model=source, assumes=False), self.sources
 
         def opened() -> OpenedModel:
-            if file is not None:
-                file.check()
-            return opener.opened(*opener.read())
+            own = opener if sources is None else replace(opener, model=sources.unchanged().path)
+            return own.opened(*own.read())
 
         return AnySizes(opened)
 
@@ -222,13 +239,15 @@ class _Opener:
             # As it came: onnxruntime knows best how to read its data.
             source = self.model.to_proto() if isinstance(self.model, Model) else self.model
             try:
-                whole = OnnxRuntimeProgram(source, self.options)
+                whole = OnnxRuntimeProgram(source, self.options, files=self.sources and self.sources.unchanged())
             except BackendError:
                 if graph is None or not lowered.is_widened:
                     raise
                 return self._opened_in_float32(lowered, graph)
             parts = Parts([whole], [spec.name for spec in whole.outputs])
-            return OpenedModel(lowered.metadata, whole.inputs, whole.outputs, placements, parts, None)
+            return OpenedModel(
+                lowered.metadata, whole.inputs, whole.outputs, placements, parts, None, sources=self.sources
+            )
         workspace, arrays = _kernels.Workspace(), _kernels.ArrayPool()
         of_decoder = any(isinstance(part, Region) and part.caches for part in plan.parts)
         programs = [
@@ -243,7 +262,9 @@ class _Opener:
         trials = self._trials(lowered, parts, graph, held) if lowered.is_timed else None
         placements = by_numpy(placements, programs)
         otherwise = self._without_equal_sizes(graph) if lowered.equal != NOTHING_EQUAL else None
-        return OpenedModel(lowered.metadata, inputs, outputs, placements, parts, trials, held, lowered.equal, otherwise)
+        return OpenedModel(
+            lowered.metadata, inputs, outputs, placements, parts, trials, held, lowered.equal, otherwise, self.sources
+        )
 
     def _opened_in_float32(self, lowered: LoweredModel, graph: GraphView) -> OpenedModel:
         """A model of halves that onnxruntime has no operators for, as it has few for bfloat16."""
@@ -276,7 +297,7 @@ class _Opener:
         # Steps of decoders, which wait for memory, run in a way of their own.
         has_caches = any(isinstance(part, Region) and part.caches for part in plan.parts)
         clear = all(is_certain(plan_estimate(own, regions, sessions, rates)) for own in plan.estimates)
-        whole = whole_model(self.model, graph, self.options, is_kept=not clear)
+        whole = whole_model(self.model, self.sources, graph, self.options, is_kept=not clear)
         outputs = [spec.name for spec in lowered.outputs]
         conversion: Conversion | None = None
         if lowered.is_widened:

@@ -46,6 +46,18 @@ def test_copies_of_a_model_share_what_they_opened(tmp_path):
     assert parts(opened("a.onnx")) is not parts(copy)
 
 
+def test_each_folder_is_filled(tmp_path):
+    pool = sift_onnx.ThreadPool(1)
+    onnx.save(net().model(), tmp_path / "m.onnx")
+    sessions = [
+        sift_onnx.InferenceSession(tmp_path / "m.onnx", pool=pool, packed_cache=tmp_path / name) for name in ("a", "b")
+    ]
+    assert parts(sessions[0]) is not parts(sessions[1])
+    names = [sorted(file.name for file in (tmp_path / name).glob("*.packed")) for name in ("a", "b")]
+    assert len(names[0]) == 1
+    assert names[0] == names[1]
+
+
 def test_eight_threads_on_one_session_and_on_eight(tmp_path):
     made = net()
     pool = sift_onnx.ThreadPool(2)

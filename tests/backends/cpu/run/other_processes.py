@@ -10,17 +10,24 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import pytest
 from sparse_nets import SparseNet
 
 import sift_onnx
+from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower import plan
 from sift_onnx.backends.cpu.run import opening, trials
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.errors import BackendError
 
 SECONDS = 20
 CHANNELS = 64
@@ -112,6 +119,29 @@ def session_answers_in_a_child() -> None:
 
             in_child(work)
             np.testing.assert_array_equal(sessions[0].run(None, feeds)[0], wanted)
+
+
+def child_does_not_read_another_model() -> None:
+    """A child opens a session of its own, of the file that its parent has read."""
+    model, feeds = sparse_net()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "m.onnx")
+        onnx.save(model, path)
+        (wanted,) = (program := OnnxRuntimeProgram(str(path), CompileOptions(threads=1))).run(feeds).values()
+
+        def same() -> None:
+            np.testing.assert_array_equal(*program.run(feeds).values(), wanted)
+
+        in_child(same)
+
+        def refused() -> None:
+            with pytest.raises(BackendError, match="has changed since the session was created"):
+                same()
+
+        path.unlink()
+        onnx.save(sparse_net(size=13)[0], path)
+        in_child(refused)
+        same()
 
 
 def child_uses_as_many_threads_as_its_parent() -> None:

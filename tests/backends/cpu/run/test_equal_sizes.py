@@ -202,6 +202,31 @@ def test_a_file_that_was_replaced_is_not_read_for_other_sizes(tmp_path: Path) ->
         program.run(feeds_of(1, 3))
 
 
+def test_external_data_that_was_replaced_is_not_read_for_other_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(summed().model(), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    program = CpuProgram(str(path), ONE_THREAD)
+    program.run(feeds_of(2, 2))
+    data = (tmp_path / "m.data").read_bytes()
+    (tmp_path / "other").write_bytes(data[::-1])
+    (tmp_path / "other").replace(tmp_path / "m.data")
+    with pytest.raises(BackendError, match="has changed since the session was created"):
+        program.run(feeds_of(1, 3))
+
+
+def test_a_copy_is_read_for_other_sizes_where_the_first_file_is_gone(tmp_path: Path) -> None:
+    pool, programs = sift_onnx.ThreadPool(1), []
+    for name in ("first.onnx", "copy.onnx"):
+        onnx.save(summed().model(), tmp_path / name)
+        programs.append(sift_onnx.InferenceSession(tmp_path / name, pool=pool, packed_cache=tmp_path / "packed"))
+    (tmp_path / "first.onnx").unlink()
+    feeds = feeds_of(1, 3)
+    wanted = CpuProgram(summed().model(), ONE_THREAD).run(feeds)
+    for program in programs:
+        for name, made in zip(wanted, program.run(list(wanted), feeds), strict=True):
+            np.testing.assert_allclose(made, wanted[name], rtol=1e-5, atol=1e-5)
+
+
 def test_threads_open_the_other_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = summed().model()
     program = CpuProgram(model, ONE_THREAD)

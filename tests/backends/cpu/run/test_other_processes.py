@@ -27,6 +27,7 @@ def run(name: str) -> None:
     [
         "pool_goes_in_a_child_with_threads_of_its_own",
         "session_answers_in_a_child",
+        "child_does_not_read_another_model",
         "forks_while_another_thread_packs_and_infers",
     ],
 )
