@@ -5,9 +5,9 @@ A cache whose past and present are bound to one memory grows in place: a run wri
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,6 @@ class IOBinding:
         self.outputs: dict[str, Array | None] = {}
         self._results: dict[str, Array] = {}
         # Values of onnxruntime whose memory is bound.
-        self._kept: dict[tuple[str, str], ort.OrtValue] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
         """Bind an array; what it holds when a run begins is read.
@@ -134,13 +133,11 @@ class IOBinding:
     def clear_binding_inputs(self) -> None:
         """Bind no input any more."""
         self.inputs.clear()
-        self._kept = {key: value for key, value in self._kept.items() if key[0] != "input"}
 
     def clear_binding_outputs(self) -> None:
         """Bind no output any more."""
         self.outputs.clear()
         self._results.clear()
-        self._kept = {key: value for key, value in self._kept.items() if key[0] != "output"}
 
     def take(self, results: Mapping[str, Array]) -> None:
         """Bring what a run has made to where it is bound.
@@ -171,8 +168,7 @@ class IOBinding:
                 f"{kind} {name!r} is a {type(ortvalue).__name__}; pass an onnxruntime.OrtValue of a tensor"
             )
         _check_device(ortvalue.device_name())
-        self._kept[kind, name] = ortvalue
-        return _array_at(ortvalue.data_ptr(), ortvalue.shape(), ortvalue.element_type())
+        return _array_at(ortvalue.data_ptr(), ortvalue.shape(), ortvalue.element_type(), owner=ortvalue)
 
 
 def _check_device(kind: str) -> None:
@@ -180,7 +176,24 @@ def _check_device(kind: str) -> None:
         raise UsageError(f"the device is {kind!r}; the kernels run on the CPU")
 
 
-def _array_at(address: int, shape: Sequence[int], element_type: Any) -> Array:
+@dataclass(frozen=True)
+class _Memory:
+    """Bytes as numpy takes them; arrays over them keep the owner alive.
+
+    Attributes:
+        owner: of the bytes; None if the caller keeps them.
+    """
+
+    address: int
+    nbytes: int
+    owner: object
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False)}
+
+
+def _array_at(address: int, shape: Sequence[int], element_type: Any, owner: object = None) -> Array:
     if isinstance(element_type, int):
         element_type = onnx.helper.tensor_dtype_to_np_dtype(element_type)
     dtype = np.dtype(element_type)
@@ -189,5 +202,4 @@ def _array_at(address: int, shape: Sequence[int], element_type: Any) -> Array:
     nbytes = math.prod(shape) * dtype.itemsize
     if not nbytes:
         return np.empty(tuple(shape), dtype)
-    memory = (ctypes.c_char * nbytes).from_address(address)
-    return np.frombuffer(memory, dtype).reshape(tuple(shape))
+    return np.asarray(_Memory(address, nbytes, owner)).view(dtype).reshape(tuple(shape))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -82,6 +84,23 @@ def test_values_of_onnxruntime_are_read_where_they_lie(model, x):
     binding.clear_binding_inputs()
     with pytest.raises(UsageError, match="'x'"):
         session.run_with_iobinding(binding)
+
+
+def test_results_keep_the_memory_that_they_are_in(model, x):
+    session = session_of(model)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    first, second = (ort.OrtValue.ortvalue_from_shape_and_type([2, 8], np.float32, "cpu") for _ in range(2))
+    binding.bind_ortvalue_output("y", first)
+    session.run_with_iobinding(binding)
+    results, first_lives = binding.get_outputs(), weakref.ref(first)
+    del first
+    binding.bind_ortvalue_output("y", second)
+    binding.clear_binding_outputs()
+    assert first_lives() is not None
+    np.testing.assert_array_equal(results[0].numpy(), session.run(["y"], {"x": x})[0])
+    del results
+    assert first_lives() is None
 
 
 @pytest.mark.parametrize(
