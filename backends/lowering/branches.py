@@ -14,6 +14,7 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import ChannelCombine, Channels, Elementwise, Range, Sliced, Spec
 
@@ -65,7 +66,7 @@ class BranchMatch:
         nodes = (self.nodes[-1], *self.nodes[:-1])
 
         def step(spec: Spec, *inputs: str) -> str:
-            name = f"{output}/step {len(made)}"
+            name = made_name(output, f"step {len(made)}")
             made.append(Step(spec, inputs, name, "image", "image", nodes))
             return name
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sift_onnx.backends.lowering.dims import Dims, product
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import ChannelScale, Elementwise, Reshaped
 
@@ -60,7 +61,7 @@ class _Moved:
             self.steps.append(step)
             return
         dims = self._dims(source.inputs[0]) or ()
-        name = f"{step.output} as {source.inputs[0]}"
+        name = made_name(step.output, f"as {source.inputs[0]}")
         self._own[name] = dims
         operands = tuple(self._flat(operand, step) for operand in step.inputs)
         self.take(replace(step, inputs=operands, output=name))
@@ -70,7 +71,7 @@ class _Moved:
         """An operand of a step that moves, as the value that its others are reshaped from."""
         if name in self._reshapes:
             return self._reshapes[name].inputs[0]
-        flat, dims = f"{name} flattened", self._dims(name) or ()
+        flat, dims = made_name(name, "flattened"), self._dims(name) or ()
         if flat not in self._own:
             rank = len(dims)
             self._own[flat] = (product(dims[:-1]), dims[-1])

@@ -25,6 +25,7 @@ import numpy as np
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.flattened_rows import before_reshapes
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.quantized_fusion import QUANTIZED_RULES, with_dynamic_bytes
 from sift_onnx.backends.lowering.region_steps import Merged, RegionSteps, merged
 from sift_onnx.backends.lowering.rules import Step
@@ -93,7 +94,7 @@ def _unfolded(step: Step) -> list[Step]:
     spec = step.spec
     if not isinstance(spec, Conv) or spec.block == (1, 1):
         return [step]
-    name = f"{step.output}/channels"
+    name = made_name(step.output, "channels")
     return [
         replace(step, spec=replace(spec, block=(1, 1)), output=name),
         replace(step, spec=DepthToSpace(spec.block), inputs=(name,)),

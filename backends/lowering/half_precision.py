@@ -127,7 +127,7 @@ class _Rewriter:
             _widen(attribute)
         if is_lookup:
             output = copy.output[0]
-            copy.output[0] = f"{output}:as stored"
+            copy.output[0] = writer.unique(f"{output}: as stored")
         writer.write(index, copy)
         if is_lookup:
             writer.add("Cast", [copy.output[0]], output, f"{node.name}:cast", to=onnx.TensorProto.FLOAT)

@@ -23,6 +23,7 @@ from sift_onnx.backends.lowering.gathered_ranges import with_sliced_ranges
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.half_precision import in_float32
 from sift_onnx.backends.lowering.joined_masks import with_joined_masks
+from sift_onnx.backends.lowering.names import with_mark
 from sift_onnx.backends.lowering.picked_rows import with_picked_rows
 from sift_onnx.backends.lowering.shortened_top_k import with_shorter_top_k
 from sift_onnx.backends.lowering.standard_quantization import with_standard_quantization
@@ -61,7 +62,8 @@ def read_model(model: Model) -> ReadModel:
     """Read a model, which is not changed.
 
     Raises:
-        UnsupportedError: a node makes a constant that takes far more memory than the file stores.
+        UnsupportedError: a node makes a constant that takes far more memory than the file stores, or a value has a name
+            as :mod:`sift_onnx.backends.lowering.names` makes them.
     """
     with suppress(UnsupportedError):  # what onnx cannot inline, onnxruntime can, or says what is wrong with it
         model = inline_functions(model)
@@ -72,6 +74,12 @@ def read_model(model: Model) -> ReadModel:
     # Weights that nodes make of stored ones, such as gates in another order, are layers' weights.
     model, _ = store_computed_parameters(model, integers=True)
     declared, probe = GraphView(model), SizeProbe()
+    taken = with_mark((*declared.inputs, *declared.constants, *declared.producers))
+    if taken:
+        raise UnsupportedError(
+            f"a value has the name {taken!r}; the CPU back end has such names for values of its own: "
+            "rename it, or use the back end onnxruntime"
+        )
     declared.assumed = probe
     check_constant_sizes(declared)
     graph, is_widened = _graph_of(declared)

@@ -20,6 +20,7 @@ from sift_onnx.backends.lowering.matching.attention_scores import (
     scores_before,
 )
 from sift_onnx.backends.lowering.matching.numbers import times_number
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.specs import Attention, AttentionRoundings, Rounding
 
 __all__ = ["AttentionMatch", "find_attentions", "is_inside", "unscaled", "weighed_behind"]
@@ -92,7 +93,7 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     for index in nodes - {weighed}:
         if any(not is_inside(graph, name, nodes) for name in graph.nodes[index].output):
             raise NoMatch
-    joined = joined_mask(graph, found.masks, found.dims, f"{graph.nodes[softmax].output[0]}:mask")
+    joined = joined_mask(graph, found.masks, found.dims, made_name(graph.nodes[softmax].output[0], "mask"))
     if joined is None:
         raise NoMatch
     mask, repeats = joined

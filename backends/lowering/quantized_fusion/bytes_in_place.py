@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.quantization import Quantization
 from sift_onnx.backends.lowering.quantized_fusion.between import between, clamp_of, on_bytes
 from sift_onnx.backends.lowering.region_steps import Merged, RegionSteps
@@ -75,7 +76,7 @@ def _of_scale(region: RegionSteps, reader: Step, name: str, x: Quantization, y: 
     table = ByteTable(y.bytes_of(x.values()))
     if table.is_identity:
         return name
-    made = f"{reader.output}/{name}"
+    made = made_name(reader.output, name)
     if region.producer(made) is None:
         step = Step(table, (name,), made, reader.view, reader.view, reader.nodes, dtype=DType.UINT8,
                     result_dtype=DType.UINT8)  # fmt: skip
@@ -124,11 +125,11 @@ def move_floats_behind(region: RegionSteps, step: Step) -> Merged:
         reader = before
     if not chain:
         return None
-    name = f"{chain[-1].inputs[0]}/floats of {step.output}"
+    name = made_name(chain[-1].inputs[0], f"floats of {step.output}")
     first = replace(step, inputs=chain[-1].inputs, output=name, view=reader.view, result_view=reader.view)
     region.insert_before(reader, first)
     for number, move in enumerate(chain[:0:-1]):
-        made = f"{step.output}/moved {number}"
+        made = made_name(step.output, f"moved {number}")
         region.insert_before(move, _of_floats(move, name, made))
         name = made
     return replace(_of_floats(chain[0], name, step.output), result_view=step.result_view), chain
@@ -141,7 +142,7 @@ def move_floats_before(region: RegionSteps, step: Step) -> Merged:
     before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, Quantize):
         return None
-    made = f"{step.output}/floats"
+    made = made_name(step.output, "floats")
     region.insert_before(step, _of_floats(step, before.inputs[0], made))
     return replace(before, inputs=(made,), output=step.output, view=step.result_view, result_view=step.result_view), [
         before

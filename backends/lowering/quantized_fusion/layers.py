@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.quantized_fusion.between import between, clamp_of, on_bytes
 from sift_onnx.backends.lowering.region_steps import Merged, RegionSteps, merged
 from sift_onnx.backends.lowering.rules import Step
@@ -91,7 +92,7 @@ def pool_bytes(region: RegionSteps, step: Step) -> Merged:
     # Of a layer that keeps floats, whose maxima are fewer to quantize.
     if layer is None or not isinstance(layer.spec, QuantizedMatmul) or _quantized(layer.spec, step.spec) is None:
         return None
-    made = f"{before.output}/bytes"
+    made = made_name(before.output, "bytes")
     first = replace(step, inputs=before.inputs, output=made, view=before.view, result_view=before.view)
     region.insert_before(before, first)
     return on_bytes(before, step, before.spec, (made,))
@@ -154,7 +155,7 @@ def with_dynamic_bytes(steps: Sequence[Step]) -> list[Step]:
             name, *others = step.inputs
             key = (name, step.view)
             if key not in made:
-                made[key] = f"{name}/bytes of {step.view}"
+                made[key] = made_name(name, f"bytes of {step.view}")
                 result.append(Step(DynamicQuantize(), (name,), made[key], step.view, step.view, step.nodes,
                                    result_dtype=DType.UINT8))  # fmt: skip
             step = replace(step, inputs=(made[key], *others), dtype=DType.UINT8)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from sift_onnx.backends.lowering.dims import Dim, Dims
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, check_float
 from sift_onnx.backends.lowering.specs import ChannelScale, Elementwise, LayerNormalization, Range, Sliced
 from sift_onnx.backends.lowering.specs.decoding import (
@@ -40,8 +41,8 @@ def skip_normalization(node: NodeView) -> tuple[Step, ...]:
     zeros = np.zeros(channels, np.float32)
     shift = zeros if is_simplified or not node.input(3) else node.float_vector(3, channels, "the bias")
     bias = node.input(3 if is_simplified else 4)
-    total = outputs[3] or f"{outputs[0]}:sum"
-    added = f"{total}:unbiased" if bias else total
+    total = outputs[3] or made_name(outputs[0], "sum")
+    added = made_name(total, "unbiased") if bias else total
     steps = [_made(node, Elementwise("add"), (node.input(0), node.input(1)), added)]
     if bias:
         more = node.float_vector(3 if is_simplified else 4, channels, "the bias")
@@ -67,7 +68,7 @@ def rotary_embedding(node: NodeView) -> tuple[Step, ...]:
     heads, depth = _heads_of(dims, int(node.attribute("num_heads", 0)), rotated)
     if rotated != 2 * tables[0].shape[1] or len(node.dims(positions)) != 2:
         raise NotLowered("its tables do not have a cosine for each pair, or positions are not those of tokens")
-    names = [f"{node.output}:{kind}" for kind in ("cosines", "sines")]
+    names = [made_name(node.output, kind) for kind in ("cosines", "sines")]
     looked_up = [
         _rows(node, TableRows(table, name=node.input(place)), (node.input(positions),), name)
         for table, place, name in zip(tables, (cosines, sines), names, strict=True)
@@ -125,14 +126,14 @@ def group_query_attention(node: NodeView) -> tuple[Step, ...]:
         rotated = 2 * tables[0].shape[1]
         if rotated > depth:
             raise NotLowered("its tables have more angles than heads have pairs")
-        names = [f"{output}:{kind}" for kind in ("cosines", "sines")]
+        names = [made_name(output, kind) for kind in ("cosines", "sines")]
         for table, place, name in zip(tables, (7, 8), names, strict=True):
             rows = TableRows(table, "lengths", dims[1], total, node.input(place))
             steps.append(_rows(node, rows, (lengths, total), name))
         interleaved = bool(node.attribute("rotary_interleaved", 0))
         for place, (count, what) in enumerate(((heads, "queries"), (key_heads, "keys"))):
             spec = Rotated(count, depth, rotated, interleaved, heads_axis=None)
-            turned = f"{output}:turned {what}"
+            turned = made_name(output, f"turned {what}")
             steps.append(_made(node, spec, (operands[place], *names), turned))
             operands[place] = turned
     scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(depth)
@@ -219,7 +220,7 @@ def _parts(node: NodeView, heads: int, key_heads: int, depth: int, output: str) 
     steps, names, first = [], [], 0
     for count, what in zip(counts, ("queries", "keys", "values"), strict=True):
         end = first + count * depth
-        names.append(f"{output}:{what}")
+        names.append(made_name(output, what))
         taken = Sliced((Range(2, first, end, of=whole),))
         steps.append(_made(node, taken, (node.input(0),), names[-1]))
         first = end

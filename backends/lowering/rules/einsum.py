@@ -67,7 +67,7 @@ class _Chain:
         self._node, self._sizes = node, sizes
         self.name, self.labels = operand.name, operand.labels
         self.steps = list(operand.steps)
-        self._begin = f"{node.output}/{place} {operand.name}"
+        self._begin = node.between(f"{place} {operand.name}")
 
     def add(self, spec: Spec, *others: str) -> None:
         """Append a step; ``others`` are its further operands."""

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import is_standard_op
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View, check_type, dims_of
 from sift_onnx.backends.lowering.specs import Joined, Reshaped, Sliced, result_dims
 
@@ -37,7 +38,7 @@ __all__ = [
     "steps_on_images",
 ]
 
-_IMAGE = " as an image"
+_IMAGE = made_name("", "as an image")
 # Axes of an image of height one, from those of [n, c, l], and the other way round.
 APART: tuple[Any, ...] = ((0, 1), (1, 2), 1, (2, 3))
 TOGETHER: tuple[Any, ...] = ((0, 1), (1, 2), (3, 4))

@@ -61,7 +61,7 @@ def _weights_first(node: NodeView) -> tuple[Step, ...]:
     check_weights(node, weights)
     turn = Transposed((*range(len(dims) - 2), len(dims) - 1, len(dims) - 2))
     specs: tuple[Spec, ...] = (turn, Matmul(weights, None), turn)
-    names = (node.input(1), f"{node.output}/turned", f"{node.output}/product", node.output)
+    names = (node.input(1), node.between("turned"), node.between("product"), node.output)
     return tuple(Step(spec, (names[i],), names[i + 1], view, "rows", (node.index,)) for i, spec in enumerate(specs))
 
 
@@ -106,7 +106,7 @@ def _gemm_of_two(node: NodeView, turned: Sequence[bool], alpha: float, beta: flo
         name, own = node.input(position), node.dims(position)
         view = node.operand(position, "rows")
         if is_turned:
-            made = f"{node.output}/operand {position}"
+            made = node.between(f"operand {position}")
             steps.append(Step(Transposed((1, 0)), (name,), made, view, "rows", (node.index,)))
             name, own = made, own[::-1]
         names.append(name)
@@ -120,7 +120,7 @@ def _gemm_of_two(node: NodeView, turned: Sequence[bool], alpha: float, beta: flo
     bias = _bias(node, columns, beta)
     assert bias is not None
     shifted = node.step(ChannelScale(np.ones(columns, np.float32), bias), "rows")
-    product = replace(product, output=f"{node.output}/product")
+    product = replace(product, output=node.between("product"))
     return (*steps, product, replace(shifted, inputs=(product.output,)))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, are_counts, terms
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View, check_type
 from sift_onnx.backends.lowering.specs import Elementwise, Moving, Repeated, Reshaped, result_dims
@@ -74,7 +75,7 @@ def combined(
         raise NotLowered(f"its first operand {first.name!r} is a constant")
     steps: list[Step] = []
     if first.dims != result:
-        steps, first = _repeated(node, first, result, f"{output}/repeated")
+        steps, first = _repeated(node, first, result, made_name(output, "repeated"))
     view = _common_view(node, first, second, output)
     spec = replace(spec, repeats=second.dims != result)
     step = Step(spec, (first.name, second.name), output, view, view, (node.index,))

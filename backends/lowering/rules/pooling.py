@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from sift_onnx.backends.lowering.dims import Dims, concrete
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
 from sift_onnx.backends.lowering.specs import (
@@ -93,7 +94,7 @@ def _largest_pixels(node: NodeView, keep_axes: bool) -> tuple[Step, ...]:
     step = global_max_pool(node)
     if keep_axes:
         return (step,)
-    kept = f"{step.output}/kept"
+    kept = made_name(step.output, "kept")
     dropped = replace(step, spec=Reshaped(((0, 1), (1, 2))), inputs=(kept,), result_view="rows")
     return replace(step, output=kept), dropped
 

@@ -117,7 +117,7 @@ def quantized_product(node: NodeView) -> tuple[Step, ...]:
         whole = _of_two(node, QuantizedAdd(a, b, y), (0, 3))
         view, spec = whole.view, Elementwise("multiply")
         operands = list(zip((a, b), whole.inputs, strict=True))
-    names = [f"{node.output}/{part}" for part in ("a", "b", "product")]
+    names = [node.between(part) for part in ("a", "b", "product")]
     steps = [
         Step(Dequantize(x), (name,), made, view, view, (node.index,), dtype=DType.UINT8)
         for (x, name), made in zip(operands, names, strict=False)
@@ -217,7 +217,7 @@ def quantized_concat(node: NodeView) -> tuple[Step, ...]:
         node.bytes_view(name, view)
         table = ByteTable(y.bytes_of(x.values()))
         if not table.is_identity:
-            made = f"{node.output}/operand {len(operands)}"
+            made = node.between(f"operand {len(operands)}")
             steps.append(Step(table, (name,), made, view, view, (node.index,), dtype=DType.UINT8,
                               result_dtype=DType.UINT8))  # fmt: skip
             name = made

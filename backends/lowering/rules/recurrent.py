@@ -15,6 +15,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dim
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.rules.convolution import check_weights
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import Joined, Matmul, Range, Recurrent, Reshaped, Sliced, Spec, Transposed
@@ -50,7 +51,7 @@ def recurrent_layer(node: NodeView) -> tuple[Step, ...]:
     first = _first_states(node)
     used = [name if _is_read(node, name) else "" for name in (*node.proto.output, "", "", "")[:3]]
     base = next(filter(None, node.proto.output))
-    gate_sums, states = f"{base}:gates", f"{base}:states"
+    gate_sums, states = made_name(base, "gates"), made_name(base, "states")
     lengths = _lengths(node)
     spec = Recurrent(recurrent, of_state, cell, reverse, has_cell_states=bool(used[2]), has_lengths=bool(lengths))
     steps = [
@@ -188,11 +189,11 @@ def _all_states(node: NodeView, spec: Recurrent, states: str, output: str) -> li
     steps = []
     if spec.channels > spec.states:
         taken = Range(2, 0, spec.states, of=spec.channels)
-        steps.append(_made(node, Sliced((taken,)), (states,), f"{output}:h"))
-        states = f"{output}:h"
+        steps.append(_made(node, Sliced((taken,)), (states,), made_name(output, "h")))
+        states = made_name(output, "h")
     apart = Reshaped(((0, 1), (1, 2), directions, hidden))
-    steps.append(_made(node, apart, (states,), f"{output}:directions"))
-    steps.append(_made(node, Transposed((0, 2, 1, 3)), (f"{output}:directions",), output))
+    steps.append(_made(node, apart, (states,), made_name(output, "directions")))
+    steps.append(_made(node, Transposed((0, 2, 1, 3)), (made_name(output, "directions"),), output))
     return steps
 
 
@@ -200,7 +201,7 @@ def _last_states(node: NodeView, spec: Recurrent, states: str, output: str, chan
     """Y_h or Y_c, [directions, batch, units]: of each direction the channels from ``channel`` on of its last step."""
     hidden, directions = spec.weights.columns, len(spec.reversed)
     steps = []
-    names = [output] if directions == 1 else [f"{output}:{number}" for number in range(directions)]
+    names = [output] if directions == 1 else [made_name(output, str(number)) for number in range(directions)]
     for number, (name, is_reversed) in enumerate(zip(names, spec.reversed, strict=True)):
         first = channel + number * hidden
         last = Range(0, 0, 1) if is_reversed else Range(0, -1, None)

@@ -153,7 +153,7 @@ def _cropped(node: NodeView, pads: list[int], is_image: bool) -> tuple[Step, ...
         return (moved(node, Sliced(tuple(ranges)), node.output),)
     if is_image or node.attribute("mode", "constant") != "constant":
         raise NotLowered("it crops images and pads them, or does not pad by a constant")
-    cropped = moved(node, Sliced(tuple(ranges)), f"{node.output}/cropped")
+    cropped = moved(node, Sliced(tuple(ranges)), node.between("cropped"))
     return (cropped, *_padded_rows(node, others, cropped.output, tuple(dims)))
 
 
@@ -234,7 +234,7 @@ def _padded_rows(node: NodeView, pads: list[int], name: str, sizes: Dims) -> tup
         names, places = [name], [int(before > 0)]
         for count, place in ((before, 0), (behind, 1 + (before > 0))):
             if count:
-                constant = f"{node.output}/fill {axis} {place}"
+                constant = node.between(f"fill {axis} {place}")
                 shape = [count if own == axis else 1 for own in range(len(dims))]
                 node.graph.constants[constant] = gs.Constant(constant, np.full(shape, fill, np.float32))
                 names.append(constant)
@@ -245,7 +245,7 @@ def _padded_rows(node: NodeView, pads: list[int], name: str, sizes: Dims) -> tup
         if isinstance(size, int) and isinstance(total, int):
             starts = {0: 0, places[0]: before, 1 + places[0]: before + size}
             spec = Joined(axis, tuple(starts[place] for place in places), total, repeated)
-        output = node.output if axis == padded[-1][0] else f"{node.output}/axis {axis}"
+        output = node.output if axis == padded[-1][0] else node.between(f"axis {axis}")
         view = view_of_result(node, node.output, tuple(dims), name, axis)
         steps.append(Step(spec, tuple(names), output, node.views.get(name, "rows"), view, (node.index,)))
         name = output

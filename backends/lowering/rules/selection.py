@@ -9,6 +9,7 @@ import numpy as np
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import behind_identities, is_standard_op
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import ArgExtreme, CastIntegers, GatherElements, GatherRows, TopK
 
@@ -49,7 +50,7 @@ def top_k(node: NodeView) -> tuple[Step, ...]:
         raise NotLowered(f"it takes {k:.0f} of {size} values")
     axis, view = _axis(node, -1)
     spec = TopK(int(k), axis, "max" if node.attribute("largest", 1) else "min")
-    places = places or f"{values}/places"
+    places = places or made_name(values, "places")
     found = _of_integers(Step(spec, (node.input(0),), places, view, view, (node.index,)))
     if not values:
         return (found,)

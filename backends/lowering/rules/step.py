@@ -15,6 +15,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.specs import GatherElements, GatherRows, ScatterElements, Spec
 from sift_onnx.backends.lowering.specs.decoding import CacheNames
 
@@ -200,7 +201,7 @@ class NodeView:
     def between(self, what: str) -> str:
         """A name for a value that one step for the node makes for another."""
         base = self.proto.output[0]
-        return f"{base}/{what}{self.output.removeprefix(base)}"
+        return made_name(base, f"{what}{self.output.removeprefix(base)}")
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """A value, strings decoded."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.resampling import Slicing
 from sift_onnx.backends.lowering.rules.convolution import check_weights, weights_of_images
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
@@ -98,7 +99,7 @@ def _as_convolution(
     spread = spread.reshape(groups, channels // groups, made, *spread.shape[2:])
     matrix = np.ascontiguousarray(spread.transpose(0, 2, 3, 5, 1, 4, 6))
     count = made * groups * len(rows) * len(columns)
-    name = f"{constant.name} as a convolution"
+    name = made_name(constant.name, "as a convolution")
     filled = height * width / (rows.size * columns.size)
     weights = WeightMatrix(gs.Constant(name, matrix), count, matrix.size // count, filled=filled)
     check_weights(node, weights)

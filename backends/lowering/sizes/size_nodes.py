@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, added
+from sift_onnx.backends.lowering.names import made_name
 
 __all__ = ["Places", "follows_from", "nodes_of_sizes"]
 
@@ -58,22 +59,22 @@ def nodes_of_sizes(output: str, sizes: Dims, places: Places, is_number: bool = F
                 kind, parts = "larger", [0, added([base, room, stride])]
                 if stride > 1:
                     kind, parts = "quotient", [("larger", *parts), stride]
-            result, *others = (made(part, f"{name}:{number}") for number, part in enumerate(parts))
+            result, *others = (made(part, made_name(name, str(number))) for number, part in enumerate(parts))
             for number, other in enumerate(others):
-                own = f"{name}:{kind} {number}"
+                own = made_name(name, f"{kind} {number}")
                 nodes.append(onnx.helper.make_node(_OPERATORS[str(kind)], [result, other], [own]))
                 result = own
             return result
-        number, axis = (size, "") if isinstance(size, int) else (places[size][1], ":axis")
+        number, axis = (size, "") if isinstance(size, int) else (places[size][1], made_name("", "axis"))
         value = onnx.numpy_helper.from_array(np.array([number], np.int64))
         nodes.append(onnx.helper.make_node("Constant", [], [f"{name}{axis}"], value=value))
         if not axis:
             return name
-        nodes.append(onnx.helper.make_node("Shape", [places[size][0]], [f"{name}:shape"]))
-        nodes.append(onnx.helper.make_node("Gather", [f"{name}:shape", f"{name}:axis"], [name]))
+        nodes.append(onnx.helper.make_node("Shape", [places[size][0]], [made_name(name, "shape")]))
+        nodes.append(onnx.helper.make_node("Gather", [made_name(name, "shape"), made_name(name, "axis")], [name]))
         return name
 
-    parts = [made(size, f"{output}:{number}") for number, size in enumerate(sizes)]
+    parts = [made(size, made_name(output, str(number))) for number, size in enumerate(sizes)]
     if is_number:
         return [*nodes, onnx.helper.make_node("Squeeze", parts, [output])]
     return [*nodes, onnx.helper.make_node("Concat", parts, [output], axis=0)]

@@ -19,6 +19,7 @@ from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, ope
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     ArgExtreme,
@@ -70,7 +71,7 @@ def find_places(values: Values, index: int, step: Step, spec: ArgExtreme | TopK)
     operand = values.operand(step, 0, view, step.view, layout)
     if layout == "planes":
         operand = replace(operand, shape=_along(view.dims, spec.axis))
-    key = values.direct.get(step.output, f"{step.output}:integers")
+    key = values.direct.get(step.output, stored_key(step.output, "integers"))
     made = values.calls.call(values.op_of(index, layout), operand.shape, (operand.key,), key, DType.INT64, index)
     values.integers[step.output] = Stored(key, made, "integers")
 

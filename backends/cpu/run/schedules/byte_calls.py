@@ -21,6 +21,7 @@ from sift_onnx.backends.cpu.run.schedules.calls import Calls
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.quantization import Quantization
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import Joined, Moving, PixelCopy, Reshaped, Sliced, Transposed
@@ -65,7 +66,7 @@ class ByteCalls:
         """
         if name not in self.stored:
             plain = as_floats(self.floats[name])
-            key = f"{name}:quads"
+            key = stored_key(name, "quads")
             op = _kernels.Quantize(SAME_NUMBERS.scale, SAME_NUMBERS.zero, source=plain.layout, isa=self.isa)
             self.stored[name] = self._called(op, plain, key)
         found = self.stored[name]
@@ -88,7 +89,7 @@ class ByteCalls:
         key = (found.key, shape, layout)
         if key not in self._copies:
             op = _kernels.Dequantize(SAME_NUMBERS.scale, SAME_NUMBERS.zero, layout=layout, isa=self.isa)
-            self._copies[key] = self._called(op, found, f"{found.key}:numbers {len(self._copies)}", layout)
+            self._copies[key] = self._called(op, found, stored_key(found.key, f"numbers {len(self._copies)}"), layout)
         return self._copies[key]
 
     def _reordered(self, found: Stored, to_quads: bool, is_signed: bool) -> Stored:
@@ -96,7 +97,7 @@ class ByteCalls:
         key = (found.key, found.shape, layout)
         if key not in self._copies:
             op = _kernels.ReorderBytes(to_quads=to_quads, is_signed=is_signed, isa=self.isa)
-            self._copies[key] = self._called(op, found, f"{found.key}:{layout} {len(self._copies)}", layout)
+            self._copies[key] = self._called(op, found, stored_key(found.key, f"{layout} {len(self._copies)}"), layout)
         return self._copies[key]
 
     def _called(self, op: _kernels.Op, operand: Stored, key: str, layout: Layout = "quads") -> Stored:

@@ -15,6 +15,7 @@ from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, kernel_sha
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import Joined, Moving, PixelCopy, QuantizedMatmul, Reshaped, Sliced
 
@@ -28,7 +29,7 @@ def compute_bytes(values: Values, index: int, step: Step) -> None:
     """A step that reads or makes quantized values, and computes."""
     dims = values.dims[step.output]
     shape = kernel_shape(dims, step.result_view)
-    key = f"{step.output}:quads"
+    key = stored_key(step.output, "quads")
     layout: Layout = "quads"
     if not step.dtype.is_bytes and step.inputs[0] in values.bytes.float_quads:
         # What makes the floats has made the bytes.
@@ -99,7 +100,7 @@ def move_bytes(values: Values, index: int, step: Step, spec: Moving | PixelCopy,
         return
     own, shape = _quads(values, step, 0), kernel_shape(dims, step.result_view)
     op, source = position_copy(positions, own.shape, shape, values.isa)
-    key = f"{step.output}:quads"
+    key = stored_key(step.output, "quads")
     # Words, as large as floats.
     values.calls.call(op, source, (own.key,), key, DType.FLOAT32, index)
     values.bytes.stored[step.output] = Stored(key, shape, "quads")
@@ -129,7 +130,7 @@ def _move_channels(values: Values, index: int, step: Step, spec: Moving) -> None
     if isinstance(spec, Reshaped):
         values.bytes.stored[step.output] = _quads(values, step, 0)
         return
-    key = f"{step.output}:quads"
+    key = stored_key(step.output, "quads")
     for position in range(len(step.inputs)):
         own = _quads(values, step, position)
         if isinstance(spec, Joined):
@@ -147,7 +148,7 @@ def _move_as_floats(values: Values, index: int, step: Step, run_step: RunStep) -
     names = []
     for position in range(len(step.inputs)):
         found = operand_key(step, position, (*values.bytes.stored, *values.bytes.floats))
-        name = f"{step.inputs[position]}:numbers"
+        name = stored_key(step.inputs[position], "numbers")
         if name not in values.views:
             sizes = values.dims[found]
             own = values.bytes.floats.get(found)
@@ -158,7 +159,7 @@ def _move_as_floats(values: Values, index: int, step: Step, run_step: RunStep) -
                 own = PlacedView.of(plain, sizes)
             values.views[name], values.dims[name] = own, sizes
         names.append(name)
-    made = f"{step.output}:numbers"
+    made = stored_key(step.output, "numbers")
     values.dims[made] = values.dims[step.output]
     run_step(index, replace(step, inputs=tuple(names), output=made, dtype=DType.FLOAT32, result_dtype=DType.FLOAT32))
     values.bytes.floats[step.output] = values.views[made]

@@ -20,6 +20,7 @@ from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.cpu.run.schedules.view_factors import operand
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import Conv, Joined
 
@@ -65,7 +66,7 @@ def convolve_frames(values: Values, index: int, step: Step, layout: Layout) -> b
     op = values.op_of(index, layout)
     for number in range(shape[0]):
         operands = [values.operand(step, i, _image_of(own, number), "image", layout) for i, own in enumerate(views)]
-        made = values.compute(index, step, op, operands, (f"{key}:image {number}", layout))
+        made = values.compute(index, step, op, operands, (stored_key(key, f"image {number}"), layout))
         copy = _kernels.ChannelCopy([0], number, shape[0], layout=layout)
         part = Part(key, number * bytes_of((1, *shape[1:]), layout, step.dtype))
         values.calls.call(copy, (1, 1, size, 1), (made.key,), key, step.dtype, index, part=part)

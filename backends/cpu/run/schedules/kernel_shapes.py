@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from sift_onnx.backends.lowering.names import made_name
 from sift_onnx.backends.lowering.rules import Step, View
 
 __all__ = ["Shape", "Sizes", "input_key", "kernel_shape", "operand_key"]
@@ -23,7 +24,7 @@ def kernel_shape(sizes: Sequence[int], view: View) -> Shape:
 
 def input_key(name: str, view: View) -> str:
     """Under which an input's sizes are found: it may come in several views."""
-    return f"{name}/{view}"
+    return made_name(name, f"as {view}")
 
 
 def operand_key(step: Step, position: int, known: Collection[str]) -> str:

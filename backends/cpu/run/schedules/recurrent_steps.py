@@ -7,6 +7,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.run.schedules.kernel_shapes import input_key
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView
 from sift_onnx.backends.cpu.run.schedules.values import Values
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.errors import UsageError
 
@@ -29,7 +30,7 @@ def walk_steps(values: Values, index: int, step: Step) -> None:
     shared = values.op_of(index, "planes")
     assert isinstance(shared, _kernels.Recurrent)
     op = shared.for_batch(max(batch, 1))
-    result: tuple[str, Layout] = (f"{step.output}:{layout}", layout)
+    result: tuple[str, Layout] = (stored_key(step.output, layout), layout)
     made = values.compute(index, step, op, operands, result, values.masks.get(step.mask, ""))
     values.check_result(step, made)
     values.views[step.output] = PlacedView.of(made, values.dims[step.output])

@@ -24,6 +24,7 @@ from sift_onnx.backends.cpu.run.schedules.placement import Arrangement, Call, ar
 from sift_onnx.backends.cpu.run.schedules.slabs import Slab
 from sift_onnx.backends.cpu.run.schedules.values import Values, array_sizes
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import LinearResize, PixelCopy
 
@@ -242,7 +243,7 @@ def _sequence(values: Values, run: Sequence[Call], kept: Arrangement) -> _kernel
     inputs: dict[str, Shape] = {}
     for name, view in values.region.inputs:
         key = input_key(name, view)
-        inputs[f"{key}:array"] = kernel_shape(values.dims[key], view)
+        inputs[stored_key(key, "array")] = kernel_shape(values.dims[key], view)
     shapes, layouts = dict(inputs), dict.fromkeys(inputs, "planes")
     for call in run:
         shapes[call.output] = call.op.output_shape(call.shape)

@@ -18,6 +18,7 @@ from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, ker
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.placement import Part
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.rules import View
 
 __all__ = ["TensorCopies", "contiguous_images"]
@@ -67,7 +68,7 @@ class TensorCopies:
         found = self._made.get((view, shape, layout))
         if found is not None:
             return found
-        made = Stored(f"{stored.key}:copy {len(self._made)}:{layout}", shape, layout)
+        made = Stored(stored_key(stored.key, f"copy {len(self._made)} {layout}"), shape, layout)
         self._made[view, shape, layout] = made
         if not view.is_whole or stored.layout == layout:
             self.copy(view, read_as, made, dtype, mover)

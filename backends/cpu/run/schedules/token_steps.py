@@ -7,6 +7,7 @@ from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Sizes, input_key,
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.values import Values
 from sift_onnx.backends.cpu.run.schedules.view_moves import by_head, of_tokens
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import Attention, GlobalPool
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
@@ -19,7 +20,7 @@ def pool_rows(values: Values, index: int, step: Step, spec: GlobalPool) -> None:
     image = values.view(step, 0).with_pixels(spec.axes)
     layout = values.layout_of(kernel_shape(image.dims, "image"))
     stored = values.operand(step, 0, image, "image", layout)
-    made = values.compute(index, step, values.op_of(index, layout), [stored], (f"{step.output}:{layout}", layout))
+    made = values.compute(index, step, values.op_of(index, layout), [stored], (stored_key(step.output, layout), layout))
     values.views[step.output] = PlacedView.of(made, values.dims[step.output])
 
 
@@ -37,7 +38,7 @@ def attend(values: Values, index: int, step: Step, spec: Attention) -> None:
         channels.append((stored.shape[1], first))
     mask = values.dims[input_key(step.mask, "array")] if step.mask else None
     op = build_attention(spec, sequences, (tokens, views[1].dims[1]), channels, mask, layout, values.isa)
-    result = (f"{step.output}:{layout}", layout)
+    result = (stored_key(step.output, layout), layout)
     values.calls.attentions[len(values.calls.calls)] = (index, tuple(channels))
     made = values.compute(index, step, op, operands, result, values.masks.get(step.mask, ""))
     heads = PlacedView.of(made, (sequences, tokens, spec.heads, spec.value_depth))
@@ -57,7 +58,7 @@ def attend_to_cache(values: Values, index: int, step: Step, spec: CachedAttentio
         channels.append((stored.shape[1], first))
     sequences, tokens, _ = sizes
     op = build_cached_attention(spec, sequences, tokens, channels, values.isa)
-    made = values.compute(index, step, op, operands, (f"{step.output}:planes", "planes"))
+    made = values.compute(index, step, op, operands, (stored_key(step.output, "planes"), "planes"))
     _place_heads(values, step, made, sizes[:2], spec.heads, 1 if spec.is_parted else None)
 
 
@@ -72,7 +73,7 @@ def rotate(values: Values, index: int, step: Step, spec: Rotated) -> None:
         own = of_tokens(view, spec.heads_axis)
         repeated = own.repeated((sequences, tokens, own.dims[-1]))
         operands.append(values.operand(step, position, repeated, "rows", layout))
-    made = values.compute(index, step, values.op_of(index, layout), operands, (f"{step.output}:{layout}", layout))
+    made = values.compute(index, step, values.op_of(index, layout), operands, (stored_key(step.output, layout), layout))
     _place_heads(values, step, made, (sequences, tokens), spec.heads, spec.heads_axis)
 
 

@@ -14,6 +14,7 @@ from sift_onnx.backends.cpu.run.schedules.kernel_shapes import Shape, Sizes, inp
 from sift_onnx.backends.cpu.run.schedules.placed_views import PlacedView, Stored
 from sift_onnx.backends.cpu.run.schedules.tensor_copies import TensorCopies
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import Moving
 from sift_onnx.errors import BackendError
@@ -61,7 +62,7 @@ class Values:
         self.bytes = ByteCalls(self.calls, isa)
         self.integers: dict[str, Stored] = {}
         self.masks: dict[str, str] = {}
-        self.direct = {name: f"{name}:array" for name in region.outputs}
+        self.direct = {name: stored_key(name, "array") for name in region.outputs}
         self._movers = {step.output: i for i, step in enumerate(region.steps) if isinstance(step.spec, Moving)}
         keys = [input_key(name, view) for name, view in region.inputs]
         for number, (key, (name, view)) in enumerate(zip(keys, region.inputs, strict=True)):
@@ -72,7 +73,7 @@ class Values:
 
     def _receive(self, number: int, key: str, name: str, view: View) -> None:
         """An input lies in an array of the caller."""
-        array = f"{key}:array"
+        array = stored_key(key, "array")
         self.calls.places[array] = (number, 0)
         # An empty operand that is left out has no reader.
         dtype = self.region.dtypes.get(name, DType.FLOAT32)
@@ -103,7 +104,7 @@ class Values:
     def result_key(self, name: str, layout: Layout) -> str:
         """The tensor that a result is written to: the caller's array, if its layout is that."""
         in_place = layout == "planes" and name in self.direct
-        return self.direct[name] if in_place else f"{name}:{layout}"
+        return self.direct[name] if in_place else stored_key(name, layout)
 
     def compute(
         self,

@@ -31,6 +31,7 @@ from sift_onnx.backends.cpu.run.schedules.view_factors import (
     operand,
 )
 from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.names import stored_key
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     NO_ACTIVATION,
@@ -154,7 +155,7 @@ def join_in_place(values: Values, index: int, step: Step, spec: Joined) -> bool:
         parts.append((part, start))
     layout = _layout(main.images)
     shape: Shape = (max(main.images, 1), total, 1, 1)
-    key = f"{step.output}:{layout}"
+    key = stored_key(step.output, layout)
     for part, start in parts:
         loops = [Loop(axis, size, (stride, result[axis])) for axis in order for size, stride in part.axes[axis]]
         sizes, (read, written) = merged(loops) if loops else ([], ([], []))
@@ -217,7 +218,7 @@ def place_result(
     placed = _with_images(axes, images, total)
     shape: Shape = (max(images, 1), total, 1, 1)
     in_order = PlacedView(Stored("", shape, layout), placed).is_whole
-    key = values.result_key(step.output, layout) if in_order else f"{step.output}:{layout}"
+    key = values.result_key(step.output, layout) if in_order else stored_key(step.output, layout)
     made = values.compute(index, step, op, operands, (key, layout))
     values.views[step.output] = PlacedView(made, placed)
 
