@@ -63,6 +63,7 @@ def rotary_embedding(node: NodeView) -> tuple[Step, ...]:
     interleaved = bool(node.attribute("interleaved", 0))
     if not node.input(positions):
         return (_rotated(node, cosines, sines, interleaved),)
+    _refuse_constants(node, positions)
     tables = [_table(node, position) for position in (cosines, sines)]
     rotated = int(node.attribute("rotary_embedding_dim", 0)) or 2 * tables[0].shape[1]
     heads, depth = _heads_of(dims, int(node.attribute("num_heads", 0)), rotated)
@@ -121,6 +122,7 @@ def group_query_attention(node: NodeView) -> tuple[Step, ...]:
     node.operand(0, "rows")
     steps, operands = _parts(node, heads, key_heads, depth, output)
     lengths, total = node.input(5), node.input(6)
+    _refuse_constants(node, 5, 6)
     if int(node.attribute("do_rotary", 0)):
         tables = [_table(node, position) for position in (7, 8)]
         rotated = 2 * tables[0].shape[1]
@@ -225,6 +227,13 @@ def _parts(node: NodeView, heads: int, key_heads: int, depth: int, output: str) 
         steps.append(_made(node, taken, (node.input(0),), names[-1]))
         first = end
     return steps, names
+
+
+def _refuse_constants(node: NodeView, *positions: int) -> None:
+    """Of integers that a region takes from outside: a constant is none of its inputs."""
+    for name in map(node.input, positions):
+        if name in node.graph.constants:
+            raise NotLowered(f"{name!r} is a constant")
 
 
 def _heads_of(dims: Dims, heads: int, rotated: int) -> tuple[int, int]:

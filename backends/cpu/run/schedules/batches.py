@@ -230,7 +230,7 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], views: Mapping[str, View]
     # Rows of [n, 1, 1, c] are as many as its images, but their c channels are no pixels of one channel.
     if any(views[key] != step.view for key in keys if key in views):
         return False
-    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, GatherRows, Recurrent, ScatterElements)):
+    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, GatherRows, Recurrent, Rotated, ScatterElements)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False
