@@ -112,7 +112,7 @@ class Decoder:
         self._check(prompts, int(max_new_tokens))
         given = self._checked(inputs or {}, len(prompts))
         sampler = Sampler(temperature, top_k, seed, len(prompts))
-        ends = frozenset([eos] if isinstance(eos, Integral) else (eos or ()))
+        ends = _ends(eos)
         return self._tokens(prompts, int(max_new_tokens), sampler, ends, is_batch, given)
 
     def _checked(self, inputs: Mapping[str, Array], sequences: int) -> dict[str, Array]:
@@ -132,10 +132,10 @@ class Decoder:
         highest = max(int(prompt.max()) for prompt in prompts)
         if self.vocabulary is not None and highest >= self.vocabulary:
             raise UsageError(f"a prompt has the token id {highest}; the model's vocabulary has {self.vocabulary}")
-        if len(lengths) > 1 and not self._signature.inputs.has_mask:
+        if len(lengths) > 1 and not self._signature.tells_padding:
             raise UsageError(
                 f"the prompts have {min(lengths)} to {max(lengths)} tokens, and the model has no attention_mask that "
-                "tells padding from tokens; generate them one by one"
+                "tells padding from tokens, or does not use it; generate them one by one"
             )
         self._signature.check_length(max(lengths), new, "`max_new_tokens`")
 
@@ -211,8 +211,20 @@ class Decoder:
         refuse_copies("a decoder")
 
 
+def _ends(eos: int | Iterable[int] | None) -> frozenset[int]:
+    """The tokens that end a sequence."""
+    if eos is None:
+        return frozenset()
+    listed = np.asarray(eos if isinstance(eos, (Integral, np.ndarray)) else list(eos))
+    if listed.size and listed.dtype.kind not in "iu":
+        raise UsageError(f"`eos` is {eos!r}; pass a token id, or several")
+    return frozenset(listed.reshape(-1).tolist())
+
+
 def _prompts(ids: Ids) -> tuple[list[npt.NDArray[np.int64]], bool]:
     """Each prompt as an array, and whether several were asked for."""
+    if not isinstance(ids, Iterable) or (isinstance(ids, np.ndarray) and ids.ndim == 0):
+        raise UsageError(f"the prompt is {ids!r}; pass a list of token ids")
     items: list[Any] = list(ids)
     is_batch = bool(items) and not all(isinstance(token, (Integral, float)) for token in items)
     listed = items if is_batch else [items]

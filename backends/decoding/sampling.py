@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,13 @@ class Sampler:
             sequences: how many there are.
 
         Raises:
-            UsageError: a number is negative or not finite.
+            UsageError: a number is negative or not finite, or is none.
         """
+        if not isinstance(temperature, Real):
+            raise UsageError(f"`temperature` is {temperature!r}; it has to be a number")
+        for name, number in (("top_k", top_k), ("seed", seed)):
+            if not isinstance(number, Integral):
+                raise UsageError(f"`{name}` is {number!r}; it has to be a whole number")
         if not (np.isfinite(temperature) and temperature >= 0):
             raise UsageError(f"`temperature` is {temperature}; it has to be a finite number, 0 or more")
         if top_k < 0:
@@ -55,10 +61,11 @@ class Sampler:
         return np.array(drawn, np.int64)
 
     def _draw(self, logits: npt.NDArray[Any], generator: np.random.Generator) -> int:
-        scaled = logits.astype(np.float64) / self._temperature
-        places = np.arange(scaled.size)
-        if 0 < self._top_k < scaled.size:
-            places = np.argpartition(scaled, -self._top_k)[-self._top_k :]
-        weights = np.exp(scaled[places] - scaled[places].max())
+        below = logits.astype(np.float64) - float(logits.max())
+        places = np.arange(below.size)
+        if 0 < self._top_k < below.size:
+            places = np.argpartition(below, -self._top_k)[-self._top_k :]
+        with np.errstate(over="ignore"):  # of a tiny temperature: all but the largest have no weight
+            weights = np.exp(below[places] / self._temperature)
         ends = np.cumsum(weights)
         return int(places[min(int(np.searchsorted(ends, generator.random() * ends[-1], "right")), places.size - 1)])

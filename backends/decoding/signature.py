@@ -13,6 +13,7 @@ from sift_onnx.backends.decoding.cache_pairs import CachePair, find_cache_pairs
 from sift_onnx.backends.decoding.merged_branches import with_cache_branch
 from sift_onnx.backends.decoding.position_limits import most_positions
 from sift_onnx.backends.decoding.step_inputs import Progress, StepInputs, is_of_another_text
+from sift_onnx.backends.lowering.graph import is_standard_op, names_read
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.files.data_types import is_float
 from sift_onnx.model import Model, ModelLike
@@ -52,6 +53,7 @@ class DecoderSignature:
         vocabulary: how many tokens there are; None if the model does not say.
         most_positions: tokens that a sequence may have; None if the model does not say.
         pads_left: whether shorter sequences of a batch have their padding first.
+        tells_padding: whether logits depend on what tells padding from tokens.
     """
 
     given: tuple[str, ...]
@@ -61,6 +63,7 @@ class DecoderSignature:
     vocabulary: int | None
     most_positions: int | None
     pads_left: bool
+    tells_padding: bool
 
     @classmethod
     def of(cls, skeleton: onnx.ModelProto) -> DecoderSignature:
@@ -78,7 +81,7 @@ class DecoderSignature:
         pairs = find_cache_pairs(inputs, outputs, symbol)
         _refuse_others(inputs, plain, pairs)
         logits = _logits_of(outputs, pairs)
-        vocabulary = next(spec.extents[-1] for spec in outputs if spec.name == logits)
+        vocabulary = next(spec.extents[-1] if spec.extents else None for spec in outputs if spec.name == logits)
         # It counts the tokens of a sequence, and takes the first keys of its cache.
         pads_left = not any(
             node.op_type == "GroupQueryAttention" and node.domain == MICROSOFT for node in skeleton.graph.node
@@ -91,6 +94,7 @@ class DecoderSignature:
             vocabulary=vocabulary if isinstance(vocabulary, int) else None,
             most_positions=most_positions(skeleton.graph),
             pads_left=pads_left,
+            tells_padding=_depends_on(skeleton.graph, logits, step_inputs.masks),
         )
 
     @property
@@ -161,3 +165,12 @@ def _logits_of(outputs: Sequence[TensorSpec], pairs: Sequence[CachePair]) -> str
         listed = ", ".join(map(repr, others)) or "none"
         raise UnsupportedError(f"which output has the logits? name one of them logits; there are {listed}")
     return (named or others)[0]
+
+
+def _depends_on(graph: onnx.GraphProto, result: str, inputs: Sequence[str]) -> bool:
+    """Whether a value depends on numbers in some inputs, and not on their sizes alone."""
+    reached = set(inputs)
+    for node in graph.node:
+        if not is_standard_op(node, "Shape", "Size") and not reached.isdisjoint(names_read(node)):
+            reached.update(node.output)
+    return result in reached

@@ -109,9 +109,9 @@ class StepInputs:
         return cls(tokens[0], others)
 
     @property
-    def has_mask(self) -> bool:
-        """Whether padding can be told from tokens."""
-        return any(_meaning(spec) in ("attention_mask", "seqlens_k") for spec in self.others)
+    def masks(self) -> list[str]:
+        """Inputs that tell padding from tokens."""
+        return [spec.name for spec in self.others if _meaning(spec) in ("attention_mask", "seqlens_k")]
 
     def feeds(self, tokens: npt.NDArray[np.int64], progress: Progress) -> dict[str, Array]:
         """Arrays for a step.
@@ -181,4 +181,4 @@ def _as_declared(values: Array, spec: TensorSpec) -> Array:
                 f"the input {spec.name!r} is fixed to {declared} along axis {axis}, and this step needs {size}; "
                 "export the model with dynamic axes"
             )
-    return np.ascontiguousarray(values, spec.dtype)
+    return np.asarray(values, spec.dtype, order="C")

@@ -203,7 +203,19 @@ def _lengths(names: CacheNames, values: Mapping[str, Array], past: int, tokens: 
         return (past, *_fixed_places(names, values, tokens, past))
     if not names.lengths:
         return past + tokens, None, None
-    total = max(past, int(values[names.total].reshape(-1)[0]))
+    asked = int(values[names.total].reshape(-1)[0])
+    if asked > past and asked != past + tokens:
+        raise UsageError(
+            f"{names.total!r} is {asked}; with {past} tokens in the cache {names.past_keys!r} and {tokens} new ones it "
+            f"is {past + tokens}, or at most {past} where the cache has room for the new ones"
+        )
+    total = max(past, asked)
+    last = values[names.lengths].reshape(-1)
+    if last.size and not 0 <= int(last.min()) <= int(last.max()) < total:
+        raise UsageError(
+            f"{names.lengths!r} is {last.tolist()}: sequences with so many tokens and one more, of {total} that the "
+            f"cache {names.past_keys!r} has after the run"
+        )
     past_of = shared.past_of(values, names.lengths, names.total, tokens)
     if past_of.size and (int(past_of.max()) > past or int(past_of.max()) + tokens > total):
         raise UsageError(

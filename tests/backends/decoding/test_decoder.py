@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import warnings
 from functools import cache
 
 import numpy as np
@@ -82,6 +82,44 @@ def test_a_sequence_ends_with_its_end_token_and_the_others_go_on() -> None:
     assert [row[1] for row in rows] == second
 
 
+@pytest.mark.parametrize("kind", [list, tuple, set, np.array, iter])
+def test_end_tokens_come_in_any_kind(kind) -> None:
+    prompt = [3, 1, 4]
+    tokens = list(decoder_of("gpt2").generate(prompt, 6))
+    ends = [VOCABULARY - 1, tokens[2]] if VOCABULARY - 1 not in tokens[:2] else [tokens[2]]
+    ended = list(decoder_of("gpt2").generate(prompt, 6, eos=kind(ends)))
+    assert ended == tokens[: tokens.index(tokens[2]) + 1]
+
+
+def test_at_the_lowest_temperatures_the_most_likely_token_is_drawn() -> None:
+    greedy = list(decoder_of("gpt2").generate([3, 1, 4], 6))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(decoder_of("gpt2").generate([3, 1, 4], 6, temperature=1e-320)) == greedy
+
+
+def test_lengths_without_an_axis_are_fed_as_they_are_declared() -> None:
+    model = decoder("genai")
+    # The total number of tokens as a number of its own, in the place of one that follows from the mask.
+    squeezed = {node.output[0] for node in model.graph.node if node.op_type == "Squeeze"}
+    (cast,) = (node for node in model.graph.node if node.op_type == "Cast" and node.input[0] in squeezed)
+    model.graph.node.remove(cast)
+    total = onnx.helper.make_tensor_value_info("total_sequence_length", onnx.TensorProto.INT32, [])
+    model.graph.input.append(total)
+    for node in model.graph.node:
+        node.input[:] = ["total_sequence_length" if name == cast.output[0] else name for name in node.input]
+    wanted = list(decoder_of("genai").generate([3, 1, 4], 5))
+    assert list(Decoder(model, 1).generate([3, 1, 4], 5)) == wanted
+
+
+def test_logits_need_no_declared_shape() -> None:
+    model = decoder("gpt2")
+    next(info for info in model.graph.output if info.name == "logits").type.tensor_type.ClearField("shape")
+    made = Decoder(model, 1, backend="onnxruntime")
+    assert made.vocabulary is None
+    assert list(made.generate([3, 1, 4], 5)) == list(decoder_of("gpt2").generate([3, 1, 4], 5))
+
+
 def test_tokens_come_one_by_one() -> None:
     steps = decoder_of("llama").generate([1], 10_000)
     assert [next(steps) for _ in range(2)] == list(decoder_of("llama").generate([1], 2))
@@ -100,6 +138,12 @@ def test_tokens_come_one_by_one() -> None:
         ([1], {"temperature": float("nan")}, "`temperature` is nan"),
         ([1], {"top_k": -1}, "`top_k` is -1"),
         ([1], {"seed": -1}, "`seed` is -1"),
+        (5, {}, "the prompt is 5; pass a list of token ids"),
+        (np.array(5), {}, "pass a list of token ids"),
+        ([1], {"temperature": "a"}, "`temperature` is 'a'; it has to be a number"),
+        ([1], {"top_k": 2.5}, "`top_k` is 2.5; it has to be a whole number"),
+        ([1], {"seed": None}, "`seed` is None; it has to be a whole number"),
+        ([1], {"eos": "2"}, "`eos` is '2'; pass a token id, or several"),
         ([1] * 60, {"max_new_tokens": 6}, f"need 65 positions, and the model has {POSITIONS}"),
     ],
 )
@@ -162,12 +206,19 @@ def test_a_model_without_a_cache_is_refused() -> None:
         Decoder(model, 1, backend="onnxruntime")
 
 
-def test_prompts_of_different_lengths_need_a_mask() -> None:
-    made = decoder_of("llama")
-    without = Decoder.__new__(Decoder)
-    without.__dict__.update(made.__dict__)
-    inputs = made._signature.inputs
-    others = tuple(spec for spec in inputs.others if spec.name != "attention_mask")
-    without._signature = replace(made._signature, inputs=replace(inputs, others=others))
-    with pytest.raises(UsageError, match="the model has no attention_mask"):
-        without.generate([[1], [2, 3]])
+def test_a_mask_that_no_logits_depend_on_is_none() -> None:
+    model = decoder("llama")
+    mask = next(info for info in model.graph.input if info.name == "attention_mask")
+    for node in model.graph.node:
+        node.input[:] = ["mask_of_ones" if name == mask.name else name for name in node.input]
+    sizes = onnx.helper.make_node("Shape", [mask.name], ["sizes_of_mask"])
+    ones = onnx.helper.make_node(
+        "ConstantOfShape", ["sizes_of_mask"], ["mask_of_ones"],
+        value=onnx.numpy_helper.from_array(np.ones(1, np.int64)),
+    )  # fmt: skip
+    for node in (ones, sizes):
+        model.graph.node.insert(0, node)
+    made = Decoder(model, 1, backend="onnxruntime")
+    assert list(made.generate([3, 1, 4], 3)) == list(decoder_of("llama").generate([3, 1, 4], 3))
+    with pytest.raises(UsageError, match="no attention_mask that tells padding from tokens, or does not use it"):
+        made.generate([[1], [2, 3]])

@@ -48,6 +48,9 @@ __all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_of_channels
 # Of one operand, and do not take just any.
 _CHECKED = (PixelCopy, Reshaped, Repeated, Sliced, Joined, Recurrent, ArgExtreme, ReduceExtreme, TopK)
 
+# What has an axis of tokens, or reads other rows than its own.
+_MIXING_ROWS = (Attention, BatchedMatmul, CachedAttention, GatherRows, Recurrent, Rotated, ScatterElements)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -230,7 +233,7 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], views: Mapping[str, View]
     # Rows of [n, 1, 1, c] are as many as its images, but their c channels are no pixels of one channel.
     if any(views[key] != step.view for key in keys if key in views):
         return False
-    if isinstance(step.spec, (Attention, BatchedMatmul, CachedAttention, GatherRows, Recurrent, Rotated, ScatterElements)):
+    if isinstance(step.spec, _MIXING_ROWS):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False

@@ -247,6 +247,31 @@ def test_lengths_beyond_the_cache_are_named() -> None:
         program_of("genai").run(feeds)
 
 
+@pytest.mark.parametrize(("past", "size"), [(PAST, PAST + 2), (0, 2)])
+def test_totals_that_do_not_fit_the_cache_are_named(past: int, size: int) -> None:
+    feeds = feeds_of("genai", past, 1) | {"attention_mask": np.ones((BATCH, size), np.int64)}
+    with pytest.raises(BackendError):
+        onnxruntime_of("genai").run(feeds)
+    with pytest.raises(UsageError, match=f"is {size}; with {past} tokens in the cache '.*.key' and 1 new ones"):
+        program_of("genai").run(feeds)
+
+
+@pytest.mark.parametrize("past", [0, PAST])
+def test_sequences_without_tokens_are_named(past: int) -> None:
+    feeds = feeds_of("genai", past, 1)
+    feeds["attention_mask"][0] = 0
+    with pytest.raises(BackendError):
+        onnxruntime_of("genai").run(feeds)
+    with pytest.raises(UsageError, match=r"sequences with so many tokens|has 0 tokens after a run"):
+        program_of("genai").run(feeds)
+
+
+def test_a_prompt_begins_anew_whatever_the_cache_holds() -> None:
+    feeds = feeds_of("genai", PAST, 1) | {"attention_mask": np.ones((BATCH, 1), np.int64)}
+    made, wanted = (program.run(feeds)["logits"] for program in (program_of("genai"), onnxruntime_of("genai")))
+    np.testing.assert_allclose(made, wanted, rtol=0, atol=1e-5)
+
+
 def where_masked() -> DecoderNet:
     """Scores that do not count are replaced, as in older exports."""
     net = DecoderNet(17, HEADS)
