@@ -232,7 +232,8 @@ void Sequence::run_steps(ThreadPool& pool, Workspace& workspace, std::span<float
   prepare(pool);
   using Clock = std::chrono::steady_clock;
   Workspace::Loan loan = workspace.borrow();
-  float* const scratch = loan.buffer().floats(static_cast<std::size_t>(scratch_size_));
+  // Of an empty batch too, operands have an address: operators take none for an operand that is missing.
+  float* const scratch = loan.buffer().floats(static_cast<std::size_t>(std::max<std::int64_t>(scratch_size_, 1)));
   const auto at = [&](const Place& place) -> float* {
     if (place.array == Place::kNowhere) return nullptr;
     return (place.array == Place::kScratch ? scratch : arrays[static_cast<std::size_t>(place.array)]) + place.offset;

@@ -181,6 +181,7 @@ void Recurrent::run_groups(ThreadPool& pool, Walk walk, const Shape& shape, cons
   }
   receive(walk, others.second, walk.h);
   receive(walk, others.third, walk.c);
+  if (options_.has_lengths) clear_unused(walk);
   const Shape states{walk.groups * walk.plan.width, hidden_, 1, 1};
   const Layout layout = walk.plan.width > 1 ? Layout::nchw_n16 : Layout::nchw;
   const auto products = weights_->products(walk.direction, layout);
@@ -193,6 +194,20 @@ void Recurrent::run_groups(ThreadPool& pool, Walk walk, const Shape& shape, cons
       products[1]->run(pool, states, walk.reset, {}, walk.candidate);
     }
     run_cell(pool, walk, step, stage_of(options_.cell));
+  }
+}
+
+// A sequence without steps has no state either, as in onnxruntime.
+void Recurrent::clear_unused(const Walk& walk) const {
+  const std::int64_t width = walk.plan.width;
+  const std::int64_t end = std::min((walk.first + walk.groups) * width, options_.batch);
+  for (std::int64_t sequence = walk.first * width; sequence < end; ++sequence) {
+    if (walk.lengths[sequence] > 0) continue;
+    const std::int64_t own = sequence - walk.first * width;
+    for (float* const state : {walk.h, walk.c}) {
+      float* const to = state + own / width * hidden_ * width + own % width;
+      for (std::int64_t unit = 0; unit < hidden_; ++unit) to[unit * width] = 0;
+    }
   }
 }
 

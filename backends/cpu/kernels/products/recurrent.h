@@ -26,7 +26,8 @@ struct RecurrentOptions {
 // the first h and c, [directions batch][hidden]; zero where they are left out.
 //
 // With lengths, the mask has one for each sequence. A sequence has no steps from its length on: its h is zero there,
-// and its state stays what it was. The result has these states too, as channels between those of h and those of c.
+// and its state stays what it was, or zero if it has no steps at all. The result has these states too, as channels
+// between those of h and those of c.
 //
 // Batches of whole sixteens are in NCHWn16, all others row-major: the rows of a step must begin a group of lanes.
 class Recurrent final : public Op {
@@ -56,6 +57,7 @@ class Recurrent final : public Op {
   bool has_ended(const Walk& walk, std::int64_t step, std::int64_t sequence) const;
   void deliver(const Walk& walk, const float* state, std::int64_t group, std::int64_t row, std::int64_t channel,
                std::int64_t count) const;
+  void clear_unused(const Walk& walk) const;
   void clear(const Walk& walk, std::int64_t step, std::int64_t sequence, std::int64_t channel,
              std::int64_t count) const;
 

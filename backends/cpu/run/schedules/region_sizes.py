@@ -66,7 +66,7 @@ def sizes_of_values(region: Region, sizes: Sequence[Sizes]) -> dict[str, Sizes]:
         made = cast("Sizes", result)
         if not are_operands_of(spec, operands, made):
             raise _unfit(step, name_of_step, operands, result)
-        if 0 in made[1:] and 0 not in operands[0][1:] and not _may_be_empty(spec):
+        if 0 in made[1:] and 0 not in operands[0] and not _may_be_empty(spec):
             raise _too_small(step, name_of_step, operands[0])
         dims[step.output] = made
     return dims

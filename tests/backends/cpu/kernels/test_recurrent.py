@@ -42,13 +42,15 @@ def reference(
 ) -> Any:
     """[steps, batch, 3, directions, hidden] of x [steps, batch, directions, gates, hidden].
 
-    The three are h, which is zero behind the end of a sequence, and h and c, which stay what they were. ``first`` has
-    the first h and c, [directions, batch, hidden] each, as far as there are some; others are zero.
+    The three are h, which is zero behind the end of a sequence, and h and c, which stay what they were; without any
+    steps, they are zero, as onnxruntime has it. ``first`` has the first h and c, [directions, batch, hidden] each, as
+    far as there are some; others are zero.
     """
     steps, batch, directions, _, hidden = x.shape
     states = np.zeros((steps, batch, 3, directions, hidden))
     for d, is_reversed in enumerate(reverse):
         h, c = [*(own[d].astype(np.float64) for own in first), *np.zeros((2, batch, hidden))][:2]
+        h, c = (own * (lengths > 0)[:, None] for own in (h, c))
         for t in reversed(range(steps)) if is_reversed else range(steps):
             runs = (t < lengths)[:, None]
             after = next_state(cell, x[t, :, d].astype(np.float64), weights[d], bias[d], h, c)

@@ -60,7 +60,7 @@ def recurrent_model(kind, attrs, draw, features, hidden):
     def feeds(steps, batch):
         given = {"x": random((steps, batch, features), steps)}
         if lengths:
-            given["lengths"] = np.random.default_rng(batch).integers(1, steps + 1, batch).astype(np.int32)
+            given["lengths"] = np.random.default_rng(batch).integers(0, steps + 1, batch).astype(np.int32)
         return given | {name: random((directions, batch, hidden), i) for i, name in enumerate(names)}
 
     return net.model(), feeds
