@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import onnx
 
+import sift_onnx
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import generates_code
@@ -31,20 +32,23 @@ _BLOCK = 1 << 20
 def setting_key(options: CompileOptions, isa: str) -> str:
     """Of what a plan depends on besides the model: this package, the processor, the options."""
     how = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "packed_cache"}
-    machine = (sys.byteorder, platform.machine(), isa, _kernels.detected_isa(), generates_code(isa))
+    processor = (isa, _kernels.detected_isa(), generates_code(isa), _kernels.cache_bytes())
+    machine = (sys.byteorder, platform.machine(), *processor)
     told = (_code_stamp(), machine, sorted(how.items()))
     return hashlib.sha256(msgspec.msgpack.encode(told, order="deterministic")).hexdigest()
 
 
 @cache
 def _code_stamp() -> tuple[Any, ...]:
-    """Of what makes plans: the version, and the files of the back ends, for who works on them."""
-    folder = Path(__file__).parents[2]
+    """Of what makes plans: the versions, and the files of this package, for who works on them."""
+    # Where it is installed for work on it, the back ends lie elsewhere.
+    folders = {Path(sift_onnx.__file__).parent, Path(__file__).parents[2]}
+    paths = {path for folder in folders for path in folder.rglob("*.*") if path.suffix in (".json", ".py")}
     stamps = []
-    for path in (*sorted(folder.rglob("*.py")), *sorted(folder.rglob("*.json")), Path(_kernels.__file__ or __file__)):
+    for path in (*sorted(paths), Path(_kernels.__file__ or __file__)):
         found = path.stat()
         stamps.append((path.name, found.st_size, found.st_mtime_ns))
-    return version("sift-onnx"), stamps
+    return version("sift-onnx"), version("onnx"), stamps
 
 
 def files_of(path: str) -> list[str]:

@@ -13,7 +13,8 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ class PackedFile:
         except OSError as error:
             raise DamagedFile(error.strerror or str(error)) from error
         try:
-            self._read_head(key)
+            with _as_damage():
+                self._read_head(key)
         except BaseException:
             self.close()
             raise
@@ -123,8 +125,12 @@ class PackedFile:
         """A copy of one of the arrays.
 
         Raises:
-            DamagedFile: it is not as it was written.
+            DamagedFile: it is not as it was written, or cannot be read.
         """
+        with _as_damage():
+            return self._read_array(index)
+
+    def _read_array(self, index: int) -> Array:
         try:
             text, sizes, place, checksum = self._arrays[index]
             dtype = np.dtype(text)
@@ -151,6 +157,15 @@ class PackedFile:
     def close(self) -> None:
         """Close the file; what was read stays."""
         self._file.close()
+
+
+@contextmanager
+def _as_damage() -> Iterator[None]:
+    """Errors of the system, as of a network file that another process has replaced, as :class:`DamagedFile`."""
+    try:
+        yield
+    except OSError as error:
+        raise DamagedFile(error.strerror or str(error)) from error
 
 
 def _begin(head: int) -> int:

@@ -277,7 +277,10 @@ class RegionProgram:
             return self._operators.weight_bytes
 
     def release_idle(self) -> None:
-        """Give scratch memory and memory of dropped results back, that of regions beside this one included."""
+        """Give scratch memory and memory of dropped results back, that of regions beside this one included.
+
+        Each thread keeps what single operators use besides.
+        """
         self._arrays.release_idle()
         self._workspace.release_idle()
 
@@ -293,7 +296,8 @@ class RegionProgram:
         if ran.together:
             return f"{len(ran.together)} layers in bands of rows {ran.layout}"
         step = self.region.steps[ran.step]
-        return kernel_name(self._operators, ran.step, step, ran.shape, ran.layout, self.pool.threads)
+        with self._lock:
+            return kernel_name(self._operators, ran.step, step, ran.shape, ran.layout, self.pool.threads)
 
     def _output(self, sizes: Sizes, dtype: DType) -> Array:
         # The pool's arrays are float32.

@@ -316,7 +316,7 @@ class InferenceSession:
 
         Raises:
             UsageError: the session does not profile.
-            OutputError: the file cannot be written.
+            OutputError: the file cannot be written; the next call has what was recorded.
         """
         if self._events is None:
             raise UsageError("the session does not profile; create it with enable_profiling=True")
@@ -326,6 +326,8 @@ class InferenceSession:
         try:
             path.write_text(json.dumps(events), encoding="utf-8")
         except OSError as error:
+            with self._lock:
+                self._events[:0] = events
             raise OutputError(f"cannot write the profile to {str(path)!r}: {error.strerror}") from error
         return str(path)
 

@@ -1,5 +1,6 @@
 """Files of plain values and arrays, whole and damaged."""
 
+import errno
 import hashlib
 
 import msgspec
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.packed import packed_file
 from sift_onnx.backends.cpu.packed.packed_file import _FIXED, DamagedFile, PackedFile, write_packed
 from sift_onnx.backends.cpu.packed.stored_weights import made_weights, plain_weights
 
@@ -47,6 +49,23 @@ def test_it_is_refused_for_another_model(whole):
     path.write_bytes(content)
     with pytest.raises(DamagedFile, match="made from something else"):
         read(path, "another")
+
+
+def test_what_the_system_refuses_to_read_is_damage(whole, monkeypatch):
+    content, _, path = whole
+    path.write_bytes(content)
+
+    def refused(*_):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    file = PackedFile(path, "key")
+    monkeypatch.setattr(packed_file, "_read_at", refused)
+    with pytest.raises(DamagedFile, match="Stale file handle"):
+        file.array(0)
+    file.close()
+    with monkeypatch.context() as patch, pytest.raises(DamagedFile, match="Stale file handle"):
+        patch.setattr(packed_file.os, "fstat", refused)
+        PackedFile(path, "key")
 
 
 @settings(max_examples=40, deadline=None)

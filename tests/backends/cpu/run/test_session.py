@@ -13,7 +13,7 @@ import sift_onnx
 import sift_onnx.backend
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
 from sift_onnx.compat.deepsparse import Engine, compile_model
-from sift_onnx.errors import ModelReadError, UsageError
+from sift_onnx.errors import ModelReadError, OutputError, UsageError
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -116,6 +116,19 @@ def test_runs_on_several_threads_at_once(net):
     for thread in threads:
         thread.join()
     assert not different
+
+
+def test_a_trace_that_cannot_be_written_is_kept(net, tmp_path):
+    session = sift_onnx.InferenceSession(
+        net.model(), threads=1, enable_profiling=True, profile_file_prefix=str(tmp_path / "missing" / "trace")
+    )
+    session.run(None, net.feeds)
+    with pytest.raises(OutputError, match="cannot write the profile"):
+        session.end_profiling()
+    (tmp_path / "missing").mkdir()
+    session.run(None, net.feeds)
+    events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    assert sum(event["name"] == "conv" for event in events) == 2
 
 
 def test_the_trace_names_nodes_and_kernels(net, tmp_path):
