@@ -283,7 +283,8 @@ class _Opener:
         of_decoder: bool,
     ) -> PartProgram:
         if isinstance(part, Region):
-            return RegionProgram(part, weights, self.pool.kernels, workspace, arrays, self.isa)
+            kernels, deterministic = self.pool.kernels, self.options.deterministic
+            return RegionProgram(part, weights, kernels, workspace, arrays, self.isa, deterministic)
         return (numpy_program(part) if of_decoder else None) or OnnxRuntimeProgram(
             part.model, self.options, part.arrays, stays_awake=False
         )

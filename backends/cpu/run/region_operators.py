@@ -38,8 +38,11 @@ class RegionOperators:
         superseded: how often operators have been given up for others; schedules with them should be made again.
     """
 
-    def __init__(self, region: Region, weights: RegionWeights, isa: str) -> None:
-        """Take the ``weights`` of the layers of ``region``, by the index of their steps."""
+    def __init__(self, region: Region, weights: RegionWeights, isa: str, deterministic: bool) -> None:
+        """Take the ``weights`` of the layers of ``region``, by the index of their steps.
+
+        Results have the same bits whatever requests came before, if that is asked for by ``deterministic``.
+        """
         self._region, self._isa = region, isa
         # Of products, for few rows; see _rows_of.
         self._rows = {i: rows for i, rows in weights.items() if isinstance(rows, _kernels.PackedRows)}
@@ -50,6 +53,8 @@ class RegionOperators:
         # As bits and values, which few rows of activations are multiplied by.
         nbytes = sum(weights.size / 8 + DType.FLOAT32.itemsize * weights.nnz for weights in products)
         self._in_one_form = nbytes > _SHARED_CACHE_BYTES
+        is_open = any(not isinstance(size, int) for dims in region.symbols.values() for size in dims)
+        self._begins_with_few = deterministic and self._in_one_form and is_open
         self._unpacked = set(self._weights)
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
         self.superseded = 0
@@ -160,10 +165,11 @@ class RegionOperators:
 
         Few rows wait for weights from memory, and have the form of the fewest bytes. Many rows have one of their own,
         which is faster, and several times larger. Where the weights of all products are more than what stays in a
-        cache, few rows therefore make an end of it: from then on, many rows are multiplied by the form of few.
+        cache, few rows therefore make an end of it: from then on, many rows are multiplied by the form of few. The two
+        round differently, so they are from the beginning where requests must not depend on each other.
         """
         if step not in self._rows:
-            if layout != "planes":
+            if layout != "planes" and not self._begins_with_few:
                 return None
             self._rows[step] = _kernels.PackedRows(self._source(step), isa=self._isa)
             if self._in_one_form and self._ops.pop((step, "images16"), None) is not None:

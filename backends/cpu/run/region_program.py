@@ -78,6 +78,7 @@ class RegionProgram:
         workspace: _kernels.Workspace,
         arrays: _kernels.ArrayPool,
         isa: str,
+        deterministic: bool = False,
     ) -> None:
         """Take the packed ``weights`` of ``region``, and release what they were packed from."""
         self.pool = pool
@@ -92,7 +93,7 @@ class RegionProgram:
             for axis, symbol in enumerate(symbols)
             if name in region.read and isinstance(symbol, str)
         }
-        self._operators = RegionOperators(self.region, weights, isa)
+        self._operators = RegionOperators(self.region, weights, isa, deterministic)
         self._whole = RegionStage(self.region, self._operators, pool.threads, isa)
         self._stages = self._stages_of(self.region.stages, isa)
         # Where channels move, images run one by one in any case.

@@ -3,8 +3,7 @@
 The first run of a shape class takes the kernels. If the estimates for its sizes, which are known then, leave open which
 way is faster, or it took too long to be sure beside the estimate for onnxruntime, it runs there once more. If that
 takes too long as well, a session of onnxruntime runs too, and the answer is kept for the class. Its time there corrects
-the estimates for other classes. All runs of a class therefore take one way, and their results have the same bits; which
-way that is depends on times.
+the estimates for other classes. All runs of a class therefore take one way; which way that is depends on times.
 """
 
 from __future__ import annotations

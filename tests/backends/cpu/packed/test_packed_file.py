@@ -63,9 +63,10 @@ def test_what_the_system_refuses_to_read_is_damage(whole, monkeypatch):
     with pytest.raises(DamagedFile, match="Stale file handle"):
         file.array(0)
     file.close()
-    with monkeypatch.context() as patch, pytest.raises(DamagedFile, match="Stale file handle"):
+    with monkeypatch.context() as patch:
         patch.setattr(packed_file.os, "fstat", refused)
-        PackedFile(path, "key")
+        with pytest.raises(DamagedFile, match="Stale file handle"):
+            PackedFile(path, "key")
 
 
 @settings(max_examples=40, deadline=None)

@@ -222,3 +222,17 @@ def test_large_products_have_one_form_for_few_and_many_rows(every_region_pays, m
     table = weights.size / 8 + 4 * np.count_nonzero(weights)
     # Besides: where each row begins, biases, bounds of ranges. Lists may be a sixth larger.
     assert program.weight_bytes <= 1.2 * table + 2048
+
+
+@pytest.mark.parametrize("density", [0.5, 0.1])
+def test_results_do_not_depend_on_requests_before_where_that_is_asked_for(every_region_pays, monkeypatch, density):
+    monkeypatch.setattr("sift_onnx.backends.cpu.run.region_operators._SHARED_CACHE_BYTES", 1 << 14)
+    net, rng = Net(), np.random.default_rng(0)
+    x = net.input("x", 128, 512, declared=["n", 512])
+    x = net.op("Relu", net.op("MatMul", x, net.constant(sparse(rng, (512, 256), density))))
+    net.output(net.op("MatMul", x, net.constant(sparse(rng, (256, 128), density))))
+    program = CpuProgram(net.model(), replace(ONE_THREAD, deterministic=True))
+    (first,) = program.run(net.feeds).values()
+    program.run({"x": net.feeds["x"][:1]})
+    (again,) = program.run(net.feeds).values()
+    np.testing.assert_array_equal(again, first)
