@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from sift_onnx.backends.lowering.contradictions import CONTRADICTIONS
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.graph_writer import GraphWriter
 from sift_onnx.backends.lowering.matching.attention_scores import NoMatch, scores_before
@@ -66,8 +67,8 @@ def _hidden(graph: GraphView) -> dict[int, _Hidden]:
             continue
         try:
             scores = scores_before(graph, softmax)
-        except (NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
-            continue  # the last ones: a node that contradicts itself
+        except (NoMatch, *CONTRADICTIONS):
+            continue
         own = [index for index in scores.between if is_standard_op(graph.nodes[index], "Where")]
         if own and not scores.softcap:
             softmaxes[softmax] = own

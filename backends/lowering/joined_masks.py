@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from sift_onnx.backends.lowering.contradictions import CONTRADICTIONS
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.graph_writer import GraphWriter
 from sift_onnx.backends.lowering.matching.attention_scores import NoMatch, scores_before
@@ -78,8 +79,8 @@ def _additions(graph: GraphView) -> dict[int, _Addition]:
 def _additions_before(graph: GraphView, softmax: int) -> tuple[int, _Addition] | None:
     try:
         scores = scores_before(graph, softmax)
-    except (NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
-        return None  # the last ones: a node that contradicts itself
+    except (NoMatch, *CONTRADICTIONS):
+        return None
     adding = [index for index in scores.between if is_standard_op(graph.nodes[index], "Add")]
     if len(adding) != 2 or len(scores.masks) != 2 or scores.rounded or scores.masked:
         return None

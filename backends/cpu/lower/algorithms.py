@@ -8,15 +8,13 @@ from sift_onnx.backends.lowering.weights import WeightMatrix
 
 __all__ = ["multiplies_zeros", "pools_at_once", "runs_winograd"]
 
-# Density from which kernels multiply all weights, zeros too.
-_DENSE_ABOVE = 0.85
 # What the kernels of Winograd's algorithm take: two groups of rows.
 _LEAST_WINOGRAD_ROWS = 16
 
 
 def multiplies_zeros(weights: WeightMatrix) -> bool:
     """Whether weights are too dense for sparse kernels to gain from their zeros."""
-    return weights.density > _DENSE_ABOVE
+    return weights.density > _kernels.SparseWeights.DENSE_ABOVE
 
 
 def runs_winograd(spec: Conv) -> bool:

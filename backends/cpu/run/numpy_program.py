@@ -74,29 +74,32 @@ class NumpyProgram:
             BackendError: a place is beyond its table.
         """
         values = {**self._constants, **feeds}
-        node = None
-        try:
-            for node in self._nodes:
-                values[node.output] = np.asarray(node.function(*[values[name] for name in node.inputs]))
-        except (IndexError, ValueError) as error:
-            named = f"{node.op} {node.name!r}: " if node is not None else ""
-            raise BackendError(f"{named}{error}") from error
+        for node in self._nodes:
+            _evaluate(node, values)
         return {name: values[name] for name in self.outputs}
 
     def profile_unchecked(self, feeds: Mapping[str, Array]) -> Profile:
-        """Time per node."""
+        """Time per node; errors as of :meth:`run_unchecked`."""
         values = {**self._constants, **feeds}
         times: list[list[float]] = [[] for _ in self._nodes]
         for _ in range(_PROFILED_RUNS):
             for node, own in zip(self._nodes, times, strict=True):
                 begin = time.perf_counter()
-                values[node.output] = np.asarray(node.function(*[values[name] for name in node.inputs]))
+                _evaluate(node, values)
                 own.append(time.perf_counter() - begin)
         nodes = (
             NodeProfile(node.name, node.op, NUMPY, _REASON, 1e3 * statistics.median(own))
             for node, own in zip(self._nodes, times, strict=True)
         )
         return Profile(tuple(nodes), _PROFILED_RUNS)
+
+
+def _evaluate(node: _Node, values: dict[str, Array]) -> None:
+    """Add what a node makes to ``values``."""
+    try:
+        values[node.output] = np.asarray(node.function(*[values[name] for name in node.inputs]))
+    except (IndexError, ValueError) as error:
+        raise BackendError(f"{node.op} {node.name!r}: {error}") from error
 
 
 def numpy_program(part: Subgraph) -> NumpyProgram | None:

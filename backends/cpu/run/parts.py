@@ -213,6 +213,13 @@ class Parts:
         return self._results(values, feeds), shapes, planning
 
 
+def _names_of(program: NumpyProgram | OnnxRuntimeProgram) -> tuple[Sequence[str], tuple[str, ...]]:
+    """Of inputs and outputs."""
+    if isinstance(program, NumpyProgram):
+        return program.inputs, tuple(program.outputs)
+    return [spec.name for spec in program.inputs], tuple(spec.name for spec in program.outputs)
+
+
 def _with_lifetimes(
     programs: Sequence[PartProgram], outputs: Sequence[str], shapes: Mapping[str, SizesRead]
 ) -> tuple[_Part, ...]:
@@ -221,16 +228,11 @@ def _with_lifetimes(
     for program in reversed(programs):
         if isinstance(program, RegionProgram):
             reads, made, own = program.region.read, program.region.made, {}
-        elif isinstance(program, NumpyProgram):
-            own = {name: shapes[name] for name in program.inputs if name in shapes}
-            fed = [name for name in program.inputs if name not in own]
-            reads = tuple(dict.fromkeys((*fed, *(name for name, _, _ in own.values()))))
-            made = program.outputs
         else:
-            own = {spec.name: shapes[spec.name] for spec in program.inputs if spec.name in shapes}
-            fed = [spec.name for spec in program.inputs if spec.name not in own]
+            inputs, made = _names_of(program)
+            own = {name: shapes[name] for name in inputs if name in shapes}
+            fed = [name for name in inputs if name not in own]
             reads = tuple(dict.fromkeys((*fed, *(name for name, _, _ in own.values()))))
-            made = tuple(spec.name for spec in program.outputs)
         dead = tuple(name for name in dict.fromkeys((*reads, *made)) if name not in needed)
         sized = frozenset(name for name, _, _ in own.values())
         parts.append(_Part(program, reads, made, dead, own, sized))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from sift_onnx.backends.lowering.contradictions import CONTRADICTIONS
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.matching.attention_masks import joined_mask
 from sift_onnx.backends.lowering.matching.attention_scores import (
@@ -60,8 +61,7 @@ def find_attentions(graph: GraphView) -> list[AttentionMatch]:
 def _match(graph: GraphView, softmax: int) -> AttentionMatch | None:
     try:
         return _attention(graph, softmax)
-    except (NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
-        # But for the first, nodes that contradict themselves; onnxruntime says what is wrong with them.
+    except (NoMatch, *CONTRADICTIONS):
         return None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from sift_onnx.backends.lowering.contradictions import CONTRADICTIONS
 from sift_onnx.backends.lowering.dims import Dims, product
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.matching.appended_cache import Appended, find_appended, repeats_heads
@@ -46,8 +47,7 @@ def find_cached_attentions(graph: GraphView) -> list[CachedMatch]:
         if is_standard_op(node, "Softmax", "Attention"):
             try:
                 matches.append((_of_softmax if node.op_type == "Softmax" else _of_operator)(graph, index))
-            except (NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
-                # But for the first, nodes that contradict themselves; onnxruntime says what is wrong with them.
+            except (NoMatch, *CONTRADICTIONS):
                 continue
     return matches
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from sift_onnx.backends.lowering.contradictions import CONTRADICTIONS
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
@@ -172,8 +173,8 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
             steps = cut_channels(node, steps)
     except NotLowered:
         raise
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        # A node that contradicts itself; onnxruntime says what is wrong with it. The error is in numpy's own words.
+    except CONTRADICTIONS as error:
+        # In numpy's own words.
         operands = ", ".join(_in_words(graph, name) for name in node.proto.input if name)
         raise NotLowered(f"its operands and attributes do not fit each other: {operands}") from error
     return steps

@@ -15,6 +15,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.assumed_sizes import AssumedSizes, SizeProbe
+from sift_onnx.backends.lowering.contradictions import CONTRADICTIONS
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.sizes.dims_of_results import dims_of_parts, dims_of_result
 from sift_onnx.backends.lowering.sizes.known import KnownSizes
@@ -56,7 +57,7 @@ class Sizes:
             fixed = len(known.fixed)
             for node in standard:
                 if node.output:
-                    with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # it contradicts itself
+                    with suppress(*CONTRADICTIONS):
                         _follow(known, node)
                     if learned and node.output[0] in learned:
                         known.know_dims(node.output[0], learned[node.output[0]])

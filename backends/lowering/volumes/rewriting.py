@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sift_onnx.backends.lowering.contradictions import CONTRADICTIONS
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op, names_read
 from sift_onnx.backends.lowering.matching.group_norms import GroupNormMatch, find_group_norms
 from sift_onnx.backends.lowering.rules import NodeView, NotLowered
@@ -68,7 +69,7 @@ def _rewritten(graph: GraphView) -> GraphView:
             if rule is None or any(graph.derived.get(name) == index for name in node.output):
                 raise NotLowered("no rule for volumes")
             rule(writer, NodeView(graph, index, {}, {}))
-        except (NotLowered, ArithmeticError, LookupError, TypeError, ValueError):  # or it contradicts itself
+        except (NotLowered, *CONTRADICTIONS):
             for name in dict.fromkeys(names_read(node)):
                 writer.plain(name)
             writer.copy(index)

@@ -94,6 +94,7 @@ nb::typed<nb::dict, nb::str, nb::any> dict_of(const Conv::Description& descripti
 
 void bind_products(nb::module_& module) {
   nb::class_<SparseWeights> weights(module, "SparseWeights", "The active weights of a matrix, [rows][columns].");
+  weights.attr("DENSE_ABOVE") = kDenseAbove;
   weights
       .def_static(
           "from_indices",

@@ -29,7 +29,7 @@ void require(bool holds, const char* what) {
 }
 
 WeightForm choose_form(double density, const ConvOptions& options, const KernelTable& kernels) {
-  if (density > 0.85) return WeightForm::dense;
+  if (density > kDenseAbove) return WeightForm::dense;
   // If all taps of a channel are in one panel without rotation, lists are longer, and pairs make up for the ends of
   // lists at a lower density.
   const bool several_taps = options.geometry.kernel_h * options.geometry.kernel_w > 1;
@@ -126,6 +126,36 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
   run(pool, shape, {.in = in, .residual = others.second, .out = out});
 }
 
+ConvJob Conv::job_of(const Plan& plan, const ConvTensors& tensors, std::int64_t group) const {
+  const std::int64_t rows = plan.problem.tiling.rows;
+  const std::int64_t channels = plan.problem.tiling.channels;
+  return {.kernels = kernels_,
+          .plan = plan.number,
+          .dtype = options_.dtype,
+          .rows = plan.tiling.rows,
+          .geometry = plan.problem.tiling.geometry,
+          .tile = plan.tiling.tile,
+          .panel = plan.panel,
+          .packed = plan.packing->groups[static_cast<std::size_t>(group)],
+          .channels = channels,
+          .slice_channels = plan.tiling.slice_channels,
+          .unit_channels = plan.tiling.unit_channels,
+          .scales_lists = plan.tiling.scales_lists,
+          .taps = plan.taps,
+          .offsets = plan.offsets,
+          .rotated_lanes = plan.rotated_lanes,
+          .bias = bias_.data() + group * padded_rows(rows),
+          .activation = options_.activation,
+          .tensors = tensors,
+          .in_place = false,
+          .first_in_channel = group * channels,
+          .first_out_channel = group * rows,
+          .row_count = rows,
+          .band_rows = plan.packing->band_rows,
+          .prefetches_in_runs = false,
+          .non_temporal = false};
+}
+
 void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const {
   const Shape out_shape = output_of(shape, call.grid);
   if (element_count(out_shape, options_.layout) == 0) return;
@@ -201,32 +231,12 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
   };
   pool.parallel_for(tiles * chunk_count, [&](std::int64_t number) {
     const auto [place, group, chunk] = task_at(number);
-    run_tile({.kernels = kernels_,
-              .plan = plan->number,
-              .dtype = options_.dtype,
-              .rows = plan->tiling.rows,
-              .geometry = problem.tiling.geometry,
-              .tile = tile,
-              .panel = plan->panel,
-              .packed = packing->groups[static_cast<std::size_t>(group)],
-              .channels = problem.tiling.channels,
-              .slice_channels = plan->tiling.slice_channels,
-              .unit_channels = plan->tiling.unit_channels,
-              .scales_lists = plan->tiling.scales_lists,
-              .taps = plan->taps,
-              .offsets = plan->offsets,
-              .rotated_lanes = plan->rotated_lanes,
-              .bias = bias + group * padded_rows(rows),
-              .activation = options_.activation,
-              .tensors = t,
-              .in_place = problem.tiling.reads_in_place(),
-              .first_in_channel = group * problem.tiling.channels,
-              .first_out_channel = group * rows,
-              .row_count = rows,
-              .band_rows = packing->band_rows,
-              .prefetches_in_runs = in_runs,
-              .non_temporal = non_temporal},
-             place, task_at(number + 1).place, chunks[chunk], chunks[chunk + 1], in, residual, out);
+    ConvJob job = job_of(*plan, t, group);
+    job.bias = bias + group * padded_rows(rows);
+    job.in_place = problem.tiling.reads_in_place();
+    job.prefetches_in_runs = in_runs;
+    job.non_temporal = non_temporal;
+    run_tile(job, place, task_at(number + 1).place, chunks[chunk], chunks[chunk + 1], in, residual, out);
   });
 }
 

@@ -50,6 +50,7 @@ struct PixelCall {
   std::int64_t out_plane;
 };
 
+struct ConvJob;
 struct ConvPacking;
 
 // y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
@@ -116,6 +117,8 @@ class Conv final : public Op {
                                        ThreadPool* pool = nullptr) const;
   std::shared_ptr<const Plan> make_plan(const Shape& shape, int threads, const OutputGrid* grid, bool may_generate,
                                         ThreadPool* pool) const;
+  // What all tiles of a group have in common. It refers to `plan` and `tensors`.
+  ConvJob job_of(const Plan& plan, const ConvTensors& tensors, std::int64_t group) const;
   std::shared_ptr<const SparseWeights> locked_source() const;
   // The packings of all plans, the latest first. `drop_packings` drops the oldest beyond the limit, with their plans.
   std::vector<std::shared_ptr<const ConvPacking>> packings() const;

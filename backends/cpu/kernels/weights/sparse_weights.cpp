@@ -10,10 +10,6 @@
 namespace sift::cpu {
 namespace {
 
-// Above this density 4 bytes for every value are less than 8 for each that is active, and the kernels that read all
-// values are chosen (choose_form).
-constexpr double kListAllAbove = 0.85;
-
 std::string shape_of(std::int64_t rows, std::int64_t columns) {
   return std::to_string(rows) + " x " + std::to_string(columns);
 }
@@ -77,7 +73,7 @@ SparseWeights SparseWeights::from_dense(std::int64_t rows, std::int64_t columns,
     }
   }
   std::partial_sum(weights.starts_.begin(), weights.starts_.end(), weights.starts_.begin());
-  if (static_cast<double>(weights.starts_.back()) > kListAllAbove * static_cast<double>(dense.size())) {
+  if (static_cast<double>(weights.starts_.back()) > kDenseAbove * static_cast<double>(dense.size())) {
     weights.list_all(dense, transposed);
   } else if (mask.empty()) {
     weights.list_non_zeros(dense, transposed);

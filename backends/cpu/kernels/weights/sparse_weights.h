@@ -23,6 +23,10 @@
 
 namespace sift::cpu {
 
+// Density from which every weight is an entry, and kernels multiply by zeros too. Above a half, 4 bytes for every
+// weight are less than 8 for each that is active.
+inline constexpr double kDenseAbove = 0.85;
+
 // Immutable once made, and read by several threads. Python and operators share ownership: an operator that gives up the
 // last share does not need the interpreter's lock.
 class SparseWeights : public std::enable_shared_from_this<SparseWeights> {

@@ -33,31 +33,7 @@ void Conv::run_pixels(const PixelCall& call) const {
   const std::int64_t tiles = ceil_div(call.end - call.first, tile.cols * width);
   const std::vector<std::int64_t> chunks =
       balance_rows(packing.band_costs, rows_, packing.band_rows, plan->tiling.row_chunks);
-  const ConvJob job{.kernels = kernels_,
-                    .plan = plan->number,
-                    .dtype = options_.dtype,
-                    .rows = plan->tiling.rows,
-                    .geometry = plan->problem.tiling.geometry,
-                    .tile = tile,
-                    .panel = plan->panel,
-                    .packed = packing.groups.front(),
-                    .channels = columns_,
-                    .slice_channels = plan->tiling.slice_channels,
-                    .unit_channels = plan->tiling.unit_channels,
-                    .scales_lists = plan->tiling.scales_lists,
-                    .taps = plan->taps,
-                    .offsets = plan->offsets,
-                    .rotated_lanes = plan->rotated_lanes,
-                    .bias = bias_.data(),
-                    .activation = options_.activation,
-                    .tensors = tensors,
-                    .in_place = false,
-                    .first_in_channel = 0,
-                    .first_out_channel = 0,
-                    .row_count = rows_,
-                    .band_rows = packing.band_rows,
-                    .prefetches_in_runs = false,
-                    .non_temporal = false};
+  const ConvJob job = job_of(*plan, tensors, 0);
   float* const out = call.out - call.first;
   const float* const residual = call.residual == nullptr ? nullptr : call.residual - call.first;
   const auto tile_at = [&](std::int64_t number) { return ConvTile{0, first_column + number * tile.cols, 0}; };
