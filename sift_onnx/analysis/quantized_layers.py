@@ -22,7 +22,7 @@ from sift_onnx.operators.traits import PARAMETER_VIEWS
 from sift_onnx.operators.weight_operands import FOLDABLE, INTEGER_LAYERS, WEIGHT, feature_axes
 from sift_onnx.weights.quads import live_quads, quads_of
 
-__all__ = ["QuantizedLayer", "quantized_layers"]
+__all__ = ["QuantizedLayer", "quantized_layers", "quantized_weight"]
 
 # Layers that read integers through a DequantizeLinear.
 _FLOAT_LAYERS = FOLDABLE | {"MatMul"}
@@ -74,6 +74,11 @@ def quantized_layers(analysis: AxisAnalysis) -> list[QuantizedLayer]:
         quads = _live_quads(node, active, views)
         found[constant.name] = QuantizedLayer(constant, index, node, kind, positions, nnz, quads)
     return list(found.values())
+
+
+def quantized_weight(graph: gs.Graph) -> str | None:
+    """The name of a quantized weight that the graph multiplies by; None if there is none."""
+    return next((weight[0].stored.name for node in graph.nodes if (weight := _integer_weight(node)) is not None), None)
 
 
 def _integer_weight(node: gs.Node) -> tuple[Integers, gs.Tensor | None, int, int, list[gs.Node]] | None:

@@ -17,9 +17,8 @@ from typing import Any, Literal
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.analysis.quantized_layers import quantized_layers
 from sift_onnx.datasets.parts import DataLike, read_part
-from sift_onnx.errors import BackendError, MaskWarning, SiftError, UnsupportedError, UsageError
+from sift_onnx.errors import MaskWarning, SiftError, UnsupportedError, UsageError
 from sift_onnx.evaluation.evaluate import evaluate
 from sift_onnx.evaluation.task import NoTaskError
 from sift_onnx.graphs.walks import origin_of
@@ -30,9 +29,10 @@ from sift_onnx.passes import FoldBatchNorm, InferenceMode, InlineFunctions, Lift
 from sift_onnx.plugins import first_line
 from sift_onnx.quantization.calibration import CalibrationBatches
 from sift_onnx.quantization.layers import check_masks, quantized_layer_records
+from sift_onnx.quantization.refusals import refuse_quantized, refuse_unfit, why_nothing
 from sift_onnx.records.evaluation import EvaluationReport
 from sift_onnx.records.quantization import QuantizationReport, QuantizationTotals
-from sift_onnx.shapes.tensor_specs import graph_inputs
+from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs, shape_text
 
 __all__ = ["Activations", "Calibration", "Format", "Quantized", "quantize_model"]
 
@@ -99,7 +99,7 @@ def quantize_model(
         model: anything that :meth:`Model.load` takes.
         data: as of :func:`~sift_onnx.evaluation.evaluate.evaluate`. Only ``dynamic`` does without.
         format: ``qdq`` for QuantizeLinear and DequantizeLinear around layers, ``qoperator`` for QLinearConv and others.
-        dynamic: ConvInteger and MatMulInteger, with ranges of activations found at run time; ``format`` does not count.
+        dynamic: ConvInteger and MatMulInteger, with ranges of activations found at run time.
         per_channel: whether each output feature of a weight has its own scale.
         activations: unsigned bytes, whose zero point may be any, or signed ones, whose zero point is 0.
         calibration: ranges from the least to the largest value, of the least entropy, or without the outermost values.
@@ -116,8 +116,8 @@ def quantize_model(
 
     Raises:
         UsageError: data and model do not fit each other, or a glob matches nothing.
-        UnsupportedError: the weights are quantized already, or there are none to quantize.
-        BackendError: onnxruntime's quantizer fails.
+        UnsupportedError: the weights are quantized already, there are none to quantize, or onnxruntime's quantizer
+            fails.
         CheckError: a mask would be lost.
     """
     start = time.perf_counter()
@@ -132,10 +132,13 @@ def quantize_model(
             raise UsageError(f"{setting} is {value!r}; choose {', '.join(rest)} or {last}")
     if data is None and not dynamic:
         raise UsageError("static quantization needs `data` to find ranges of activations; or use `dynamic=True`")
-    if dynamic and activations != "uint8":
-        raise UsageError(
-            f"`dynamic=True` makes uint8 of activations; `activations={activations!r}` needs a static model"
-        )
+    for is_static, why in (
+        (activations != "uint8", f"makes uint8 of activations; `activations={activations!r}`"),
+        (calibration != "minmax", f"finds ranges of activations at run time; `calibration={calibration!r}`"),
+        (format != "qdq", f"makes ConvInteger and MatMulInteger; `format={format!r}`"),
+    ):
+        if dynamic and is_static:
+            raise UsageError(f"`dynamic=True` {why} needs a static model")
     original = Model.load(model)
     ready = original.copy()
     for step in (InferenceMode(), InlineFunctions(), LiftConstants(), StoreComputedParameters(), FoldBatchNorm()):
@@ -143,8 +146,10 @@ def quantize_model(
     if has_zero_biases(ready.graph):
         ready = ready.copy()
         drop_zero_biases(ready.graph)
-    _refuse_quantized(ready, input_shapes)
     excluded = _excluded_nodes(ready, keep_float)
+    analysis, form = analyze(ready, input_shapes), "dynamic" if dynamic else format
+    refuse_quantized(analysis)
+    refuse_unfit(analysis, form, ready.graph.opset, excluded)
     used, count = None, None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -154,7 +159,8 @@ def quantize_model(
             "per_channel": per_channel,
             "reduce_range": reduce_range,
             "weight_type": QuantType.QInt8,
-            "nodes_to_exclude": excluded,
+            # The dynamic quantizer makes a MatMul of this name of a Gemm.
+            "nodes_to_exclude": [*excluded, *(f"{name}_MatMul" for name in excluded)] if dynamic else excluded,
             "use_external_data_format": large > _PROTOBUF_LIMIT,
         }
         with _from_onnxruntime():
@@ -165,6 +171,7 @@ def quantize_model(
                 specs = graph_inputs(original.origin)
                 extents = specs[0].extents if specs else ()
                 size = extents[0] if extents and isinstance(extents[0], int) else _BATCH
+                _refuse_zeros(specs)
                 part = read_part(data, specs, "train", batch=size, samples=samples, normalize=normalize, seed=seed)
                 reader = CalibrationBatches(part.batches, specs, size, part.label)
                 quantize_static(
@@ -187,7 +194,7 @@ def quantize_model(
             layers = quantized_layer_records(quantized, input_shapes)
         integers = [layer for layer in layers if layer.live_quads is not None or layer.type == "int8"]
         if not integers:
-            raise UnsupportedError("nothing to quantize: onnxruntime's quantizer has left every weight layer as it was")
+            raise UnsupportedError(f"nothing to quantize: {why_nothing(analysis, form, excluded)}")
         quantized.path = None  # a file that is gone behind this block; its data is read on
         accuracy: EvaluationReport | None = None
         said: tuple[str, ...] = ()
@@ -197,7 +204,7 @@ def quantize_model(
     report = QuantizationReport(
         model=str(original.path or "the model"),
         out=None,
-        format="dynamic" if dynamic else format,
+        format=form,
         per_channel=per_channel,
         calibration=None if dynamic else calibration,
         samples=count,
@@ -217,18 +224,17 @@ def quantize_model(
     return Quantized(quantized, report)
 
 
-def _refuse_quantized(model: Model, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
-    """Refuse a model whose weights are integers.
+def _refuse_zeros(specs: Sequence[TensorSpec]) -> None:
+    """Refuse inputs whose open axes are declared as 0: onnxruntime takes nothing else there.
 
     Raises:
-        UnsupportedError: they are.
+        UnsupportedError: there is one.
     """
-    found = quantized_layers(analyze(model, input_shapes))
-    if found:
-        raise UnsupportedError(
-            f"the weights of the model are quantized already ({found[0].constant.name!r}, ...); quantize the model in "
-            f"floating point that it was made of"
-        )
+    for spec in specs:
+        if 0 in (spec.shape or ()) and 0 not in spec.extents:
+            raise UnsupportedError(
+                f"input {spec.name!r} is declared as {shape_text(spec.shape)}: give open axes names (dim_param)"
+            )
 
 
 def _excluded_nodes(model: Model, globs: Sequence[str]) -> list[str]:
@@ -300,6 +306,6 @@ def _from_onnxruntime() -> Iterator[None]:
     except SiftError:
         raise
     except Exception as error:
-        raise BackendError(f"onnxruntime's quantizer fails: {first_line(error)}") from error
+        raise UnsupportedError(f"onnxruntime's quantizer fails: {first_line(error)}") from error
     finally:
         root.setLevel(level)

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -15,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sift_onnx
 from sift_onnx.errors import MaskWarning, SiftError, UnsupportedError, UsageError
 from sift_onnx.passes import Prune
+from sift_onnx.quantization import quantize
 from sift_onnx.quantization.quantize import quantize_model
 from sift_onnx.weights.quads import live_quads
 
@@ -153,6 +155,10 @@ def test_activations_of_signed_bytes_have_no_zero_point() -> None:
     np.testing.assert_allclose(scores(proto), scores(NET), atol=0.1 * np.abs(scores(NET)).max())
     with pytest.raises(UsageError, match="`dynamic=True` makes uint8 of activations; `activations='int8'` needs"):
         quantize_model(NET, dynamic=True, activations="int8")
+    with pytest.raises(UsageError, match="finds ranges of activations at run time; `calibration='entropy'` needs"):
+        quantize_model(NET, dynamic=True, calibration="entropy")
+    with pytest.raises(UsageError, match="makes ConvInteger and MatMulInteger; `format='qoperator'` needs"):
+        quantize_model(NET, dynamic=True, format="qoperator")
 
 
 def test_layers_that_stay_in_floating_point() -> None:
@@ -172,6 +178,84 @@ def test_what_cannot_be_quantized_says_so() -> None:
         quantize_model(quantize_model(NET, DATA, measure=False).model, DATA)
     with pytest.raises(UsageError, match="calibration is 'max'; choose minmax, entropy or percentile"):
         quantize_model(NET, DATA, calibration="max")  # type: ignore[arg-type]
+
+
+def product(*nodes: onnx.NodeProto, dtype: Any = np.float32, opset: int = 17, **weights: Any) -> onnx.ModelProto:
+    """Products of ``x``, [4, 4], with 4 x 4 weights."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        nodes or [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "net",
+        [helper.make_tensor_value_info("x", kind, [4, 4])],
+        [helper.make_tensor_value_info("y", kind, [4, 4])],
+        [numpy_helper.from_array(value, name) for name, value in (weights or {"w": np.eye(4, dtype=dtype)}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+@pytest.mark.parametrize("form", ["dynamic", "qdq", "qoperator"])
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(np.float16, "float16"), (ml_dtypes.bfloat16, "bfloat16"), (np.float64, "double")]
+)
+def test_weights_of_other_types_are_named(dtype: Any, name: str, form: Any) -> None:
+    proto = product(dtype=dtype)
+    how: dict[str, Any] = {"dynamic": True} if form == "dynamic" else {"data": DATA, "format": form}
+    with pytest.raises(UnsupportedError, match=rf"weights of the model are {name} \('w', ...\).*export .* in float32"):
+        quantize_model(proto, measure=False, **how)
+
+
+def test_half_precision_is_quantized_where_onnx_allows_it() -> None:
+    found = quantize_model(product(dtype=np.float16, opset=19), [(np.eye(4, dtype=np.float16),)], measure=False)
+    assert [layer.type for layer in found.report.layers] == ["int8"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.full((4, 4), np.nan, np.float32), "'w' holds values that are infinite or NaN"),
+        (np.full((4, 4), np.inf, np.float32), "'w' holds values that are infinite or NaN"),
+        (np.ones((4, 0), np.float32), r"'w' has no values \(4x0\)"),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_weights_without_a_scale_are_named(value: Any, message: str, dynamic: bool) -> None:
+    nodes = helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("MatMul", ["a", "v"], ["y"])
+    proto = product(*nodes, w=value, v=np.eye(value.shape[1], 4, dtype=np.float32))
+    with pytest.raises(UnsupportedError, match=message):
+        quantize_model(proto, None if dynamic else [(np.eye(4, dtype=np.float32),)], dynamic=dynamic, measure=False)
+
+
+def test_a_failure_of_the_quantizer_is_an_unsupported_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise AssertionError("scale issue")
+
+    monkeypatch.setattr(quantize, "quantize_dynamic", failing)
+    with pytest.raises(UnsupportedError, match="onnxruntime's quantizer fails: AssertionError: scale issue"):
+        quantize_model(NET, dynamic=True)
+    proto = product()
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
+    with pytest.raises(UnsupportedError, match="input 'x' is declared as 0,4: give open axes names"):
+        quantize_model(proto, [(np.eye(4, dtype=np.float32),)], measure=False)
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (helper.make_node("MatMul", ["w", "x"], ["y"]), "stored weights that are the second input"),
+        (helper.make_node("Gemm", ["x", "w"], ["y"], alpha=0.5), "a Gemm with alpha 0.5"),
+        (helper.make_node("Einsum", ["x", "w"], ["y"], equation="ij,jk->ik"), "does not quantize Einsum here"),
+    ],
+)
+def test_layers_that_are_left_say_why(node: onnx.NodeProto, reason: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"nothing to quantize: 'w': .*{reason}"):
+        quantize_model(product(node, w=np.eye(4, dtype=np.float32)), dynamic=True)
+
+
+def test_the_dynamic_quantizer_leaves_a_gemm_in_floating_point() -> None:
+    with pytest.raises(UnsupportedError, match=r"'stem.weight', .* and 1 more: kept in floating point by `keep_float`"):
+        quantize_model(NET, dynamic=True, keep_float=["*"])
+    found = quantize_model(NET, dynamic=True, keep_float=["head.weight"])
+    assert [layer.type for layer in found.report.layers] == ["int8", "int8", "int8", "float32"]
 
 
 def test_layers_of_dynamo_exports_have_no_bias_of_zeros(capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import nn
 from sift_onnx.errors import UsageError
 from sift_onnx.records.train import Kernels, Validation
 from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.trainer.batch import Batch
 from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.distillation import Teacher
 from sift_onnx.training.trainer.epoch_figures import EpochFigures
@@ -126,6 +127,7 @@ class Trainer:
         self._examples, self._seconds = 0, 0.0
         self._validated: tuple[int, dict[str, Any]] | None = None
         self._is_over = False
+        self._last_batch: Batch | None = None
         learning = None if teacher is None else Teacher(teacher, settings.distillation, settings.loss)
         self._one_step = OptimizerStep(self._shared, self.optimizer, self._loss, settings, ranks, learning, checkpoints)
         with warnings.catch_warnings(record=True) as remarks:
@@ -205,6 +207,7 @@ class Trainer:
             self._run_epoch()
         if self._ranks.all_have(self._validated is None or self._validated[0] != self.step):
             self._validate()
+        self._try_last_batch()
         self._ranks.wait()
         self._shared.leave()
         self.module.eval()
@@ -232,6 +235,7 @@ class Trainer:
                 break
             assert parts is not None
             self.last_loss = self._one_step.run(parts, self.step, self.total, self.sparsity)
+            self._last_batch = parts[-1]
             examples = sum(part.size for part in parts)
             figures.note(self.last_loss, examples)
             self._examples += examples
@@ -291,18 +295,36 @@ class Trainer:
         )
 
     def _validate(self) -> None:
-        """Validate on the first rank; all ranks call it."""
+        """Validate on the first rank; all ranks call it.
+
+        Raises:
+            CheckError: the validation loss is not finite.
+        """
         with self._kept.averaged():
             with self._shared.gathered():
-                found = self._validation() if self._ranks.leads else None
+                found = self._validation(self._source.validation()) if self._ranks.leads else None
             if found is not None:
+                self._one_step.check_loss(found["loss"], "validation loss", self.step)
                 self._validated = (self.step, found)
                 self._report({"event": "validation", "step": self.step, "epoch": self._epoch, **found})
             self._note_best(found)
 
-    def _validation(self) -> dict[str, Any] | None:
-        batches, name, device = self._source.validation(), self._settings.loss, self._ranks.device
+    def _validation(self, batches: Iterable[Batch]) -> dict[str, Any] | None:
+        name, device = self._settings.loss, self._ranks.device
         return validate(self.module, batches, self._loss, name, device, self._one_step.autocast)
+
+    def _try_last_batch(self) -> None:
+        """Compute the loss once more if no validation follows the last step; all ranks call it.
+
+        Raises:
+            CheckError: it is not finite.
+        """
+        with self._kept.averaged(), self._shared.gathered():
+            if self._last_batch is None or self._validated is not None or not self._ranks.leads:
+                return
+            found = self._validation([self._last_batch])
+            if found is not None:
+                self._one_step.check_loss(found["loss"], "loss on the last batch", self.step)
 
     def _note_best(self, found: Mapping[str, Any] | None) -> None:
         """Keep what did best, and end the run where nothing gets better; all ranks call it."""

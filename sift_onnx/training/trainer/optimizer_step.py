@@ -82,7 +82,7 @@ class OptimizerStep:
             The mean loss of this rank's examples.
 
         Raises:
-            CheckError: the loss or the gradient is not finite.
+            CheckError: the loss or the gradient is not finite, or the step overflows.
         """
         settings, module = self._settings, self._shared.module
         seed_everything(mixed_seed("step", settings.seed, step, self._ranks.rank))
@@ -106,9 +106,30 @@ class OptimizerStep:
             norm = float(full_tensor(nn.utils.clip_grad_norm_(module.parameters(), settings.clip_norm)))
             if not math.isfinite(norm) and not self.scaler.is_enabled():
                 raise CheckError(f"step {step}: the gradient's norm is {norm}; {self._way_out()}")
-        self.scaler.step(self._optimizer)
+        try:
+            self.scaler.step(self._optimizer)
+        except RuntimeError as error:
+            # torch's words where a factor of the step, computed from several settings, is too large.
+            if "without overflow" not in str(error):
+                raise
+            problem = "the optimizer computes a number that float32 cannot hold"
+            raise CheckError(f"step {step}: {problem}; {self._way_out()}") from error
         self.scaler.update()
         return mean
+
+    def check_loss(self, loss: float, name: str, step: int) -> None:
+        """Check a loss that was computed after a step.
+
+        Args:
+            loss: the number.
+            name: what the message calls it.
+            step: steps done.
+
+        Raises:
+            CheckError: it is not finite.
+        """
+        if not math.isfinite(loss):
+            raise CheckError(f"after step {step}: the {name} is {loss}; {self._way_out()}")
 
     def _loss_of(self, batch: Batch) -> torch.Tensor:
         with self.autocast():

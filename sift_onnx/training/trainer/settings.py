@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_type_hints
 
+import numpy as np
 from msgspec import Meta
 
 from sift_onnx.datasets.normalization import Normalization
@@ -34,9 +34,10 @@ Augmentation = Literal["none", "crop", "crop-flip", "resized-crop-flip"]
 LOSSES = ("classification", "next-token", "mse", "l1", "huber")
 KernelSetting = Literal["auto", "sparse", "dense"]
 
-_LARGEST = sys.float_info.max
-_Positive = Annotated[float, Meta(gt=0, le=_LARGEST, description="a number above 0")]
-_NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST, description="a number, 0 or more")]
+# torch refuses larger ones only in a step.
+_LARGEST = float(np.finfo(np.float32).max)
+_Positive = Annotated[float, Meta(gt=0, le=_LARGEST, description="a number above 0 that float32 can hold")]
+_NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST, description="a number, 0 or more, that float32 can hold")]
 _BelowOne = Annotated[float, Meta(ge=0, lt=1)]
 _AtLeastOne = Annotated[int, Meta(ge=1)]
 _ZeroOrMore = Annotated[int, Meta(ge=0)]
@@ -68,6 +69,7 @@ class OptimizerSettings:
 
     def __post_init__(self) -> None:
         _check(self)
+        _check_options(self.options, "options")
         class_of(self.type)
         if self.type not in ("sgd", "adamw"):
             own = ("momentum", "nesterov", "betas", "eps")
@@ -257,3 +259,23 @@ def _check(settings: Any) -> None:
     """
     for name, annotation in get_type_hints(type(settings), include_extras=True).items():
         convert(getattr(settings, name), annotation, where=name)
+
+
+def _check_options(value: Any, where: str) -> None:
+    """Check numbers that the annotations say nothing of.
+
+    Args:
+        value: a number, or a container of numbers and other values.
+        where: what it is, for errors.
+
+    Raises:
+        UsageError: float32 cannot hold a number.
+    """
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            _check_options(entry, f"{where}.{name}")
+    elif isinstance(value, (list, tuple)):
+        for i, entry in enumerate(value):
+            _check_options(entry, f"{where}[{i}]")
+    elif isinstance(value, (int, float)) and not abs(value) <= _LARGEST:
+        raise UsageError(f"{where} is {value}; float32 cannot hold it")

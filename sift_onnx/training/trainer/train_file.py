@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from sift_onnx.analysis.quantized_layers import quantized_weight
 from sift_onnx.analysis.training_mode import mode_note
-from sift_onnx.errors import OutputError, PreconditionError, UsageError
+from sift_onnx.errors import OutputError, PreconditionError, UnsupportedError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.model_files.paths import check_input, check_output
 from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, starts_at_random
@@ -22,6 +23,7 @@ from sift_onnx.records.train import TrainReport
 from sift_onnx.shapes.tensor_specs import TensorSpec
 from sift_onnx.training import sparse
 from sift_onnx.training.importing.importer import to_torch
+from sift_onnx.training.prepare import prepare
 from sift_onnx.training.trainer.batch import input_specs
 from sift_onnx.training.trainer.data import load_data, source_of
 from sift_onnx.training.trainer.loop import Progress, Report, Trainer
@@ -117,6 +119,7 @@ def train_file(
         model = Model.load(source)
         # Before the training: that a node cannot be put into inference mode should not be found out at its end.
         ready = InferenceMode()(model)
+        _check_quantized(ready.model, settings, report if ranks.leads else lambda event: None)
         if ranks.leads:
             _report_modes(ready.report, report)
             _check_batch_norms(model, settings, report)
@@ -203,6 +206,23 @@ def _report_modes(found: Mapping[str, Any], report: Report) -> None:
         report({"event": "warning", "text": mode_note(found["inference_mode"])})
     for text in found["warnings"]:
         report({"event": "warning", "text": text})
+
+
+def _check_quantized(model: Model, settings: TrainingSettings, report: Report) -> None:
+    """Say that quantized weights are not trained.
+
+    Raises:
+        UnsupportedError: there are some, and the settings do not name what to train.
+    """
+    name = quantized_weight(prepare(model).graph)
+    if name is None:
+        return
+    what = f"the weights of the model are quantized ({name!r}, ...)"
+    if not settings.trainable:
+        raise UnsupportedError(
+            f"{what}; train it before it is quantized, or name the initializers to train under 'trainable'"
+        )
+    report({"event": "warning", "text": f"{what} and stay as they are; no gradient passes their rounded inputs"})
 
 
 def _check_batch_norms(model: Model, settings: TrainingSettings, report: Report) -> None:

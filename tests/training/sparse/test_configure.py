@@ -132,6 +132,8 @@ def test_masks_that_come_with_the_model_need_no_number() -> None:
         ({"algorithm": "rigl", "sparsity": 0.5, "compat": "tf"}, ValueError, "compat 'tf' is unknown"),
         ({"algorithm": "rigl", "sparsity": 0.5, "distribution": "er"}, ValueError, "choose one of uniform, erk"),
         ({"algorithm": "rigl", "sparsity": 0.5, "pattern": "4:2"}, ValueError, "leaves 4 of 2"),
+        ({"algorithm": "rigl", "sparsity": 2}, ValueError, "sparsity 2 is out of range"),
+        ({"algorithm": "gmp", "sparsity": [0.1, -0.2]}, ValueError, "sparsity -0.2 is out of range"),
         ({"algorithm": "gmp", "sparsity": 0.5}, ValueError, "would never change a mask"),
     ],
 )

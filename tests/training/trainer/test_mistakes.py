@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import numpy_helper
 from training.trainer.cases import arrays, classifier, examples, settings
 
-from sift_onnx.errors import CheckError, SiftError, UsageError
+from sift_onnx.errors import CheckError, SiftError, UnsupportedError, UsageError
+from sift_onnx.quantization.quantize import quantize_model
 from sift_onnx.training.trainer import TrainingSettings, train_file
 from sift_onnx.training.trainer.batch import Batch
 from sift_onnx.training.trainer.losses import make_loss
@@ -144,9 +147,54 @@ def test_a_loss_that_becomes_nan_stops_the_run_and_names_the_step(tmp_path: Path
     assert not (tmp_path / "o.onnx").exists()
 
 
+@pytest.mark.parametrize("validates", [True, False])
+def test_a_loss_that_is_nan_after_the_last_step_stops_the_run(tmp_path: Path, validates: bool) -> None:
+    model = classifier(tmp_path / "net.onnx", norm=False)
+    data = arrays(tmp_path / "d.npz") if validates else [(X[:32], Y[:32])]
+    chosen = settings(epochs=None, steps=1, batch_size=32, optimizer={"lr": 1e30}, schedule="constant")
+    what = "validation loss" if validates else "loss on the last batch"
+    with pytest.raises(CheckError, match=rf"after step 1: the {what} is (nan|inf); try a lower optimizer.lr"):
+        train_file(model, tmp_path / "o.onnx", data, chosen, device="cpu")
+    assert not (tmp_path / "o.onnx").exists()
+
+
+def test_an_optimizer_that_computes_beyond_float32_stops_the_run(tmp_path: Path) -> None:
+    model = classifier(tmp_path / "net.onnx", norm=False)
+    chosen = settings(optimizer={"type": "adamw", "lr": 3e38}, schedule="constant")
+    with pytest.raises(CheckError, match=r"step 0: the optimizer computes a number .* float32.*lower optimizer.lr"):
+        train_file(model, tmp_path / "o.onnx", arrays(tmp_path / "d.npz"), chosen, device="cpu")
+
+
 def test_a_loss_that_is_nan_from_the_start_is_found_before(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def nan(outputs, target): return outputs.sum() * float('nan')\n")
     assert "untrained model on the first batch is nan" in refused(tmp_path, loss=f"{tmp_path}/own.py:nan")
+
+
+@pytest.mark.parametrize("form", ["dynamic", "qdq", "qoperator"])
+def test_a_quantized_model_is_refused(tmp_path: Path, form: Any) -> None:
+    original, model = classifier(tmp_path / "net.onnx", norm=False), tmp_path / "q.onnx"
+    how: dict[str, Any] = {"dynamic": True} if form == "dynamic" else {"data": [(X, Y)], "format": form}
+    quantize_model(original, measure=False, **how).model.save(model)
+    with pytest.raises(UnsupportedError, match=r"quantized \('stem.weight_quantized', ...\); train it before"):
+        train_file(model, tmp_path / "o.onnx", arrays(tmp_path / "d.npz"), settings(), progress=no_progress)
+
+
+def test_what_is_named_is_trained_in_a_quantized_model(tmp_path: Path) -> None:
+    original, model = classifier(tmp_path / "net.onnx", norm=False), tmp_path / "q.onnx"
+    kept = quantize_model(original, [(X, Y)], measure=False, keep_float=["head.weight"])
+    kept.model.save(model)
+    events: list[dict[str, Any]] = []
+    chosen = settings(trainable=["head.*"], epochs=1)
+    data = arrays(tmp_path / "d.npz")
+    train_file(model, tmp_path / "o.onnx", data, chosen, device="cpu", report=events.append)
+    (warning,) = (event["text"] for event in events if event["event"] == "warning")
+    assert "('stem.weight_quantized', ...) and stay as they are" in warning
+    before, after = (
+        {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
+        for path in (model, tmp_path / "o.onnx")
+    )
+    changed = {name for name, values in before.items() if not np.array_equal(values, after[name])}
+    assert changed == {"head.weight", "head.bias"}
 
 
 @pytest.mark.parametrize(
@@ -158,6 +206,10 @@ def test_a_loss_that_is_nan_from_the_start_is_found_before(tmp_path: Path) -> No
         ({"optimizer": {"lr": "fast"}}, "optimizer.lr is 'fast'; write a number above 0"),
         ({"optimizer": {"lr": 0}}, "optimizer.lr is 0; write a number above 0"),
         ({"optimizer": {"lr": "nan"}}, "optimizer.lr is 'nan'; write a number above 0"),
+        ({"optimizer": {"lr": 1e39}}, "optimizer.lr is 1e+39; write a number above 0 that float32 can hold"),
+        ({"optimizer": {"weight_decay": 1e39}}, "optimizer.weight_decay is 1e+39; write a number, 0 or more"),
+        ({"optimizer": {"type": "RMSprop", "options": {"alpha": 1e39}}}, "options.alpha is 1e+39; float32 cannot"),
+        ({"optimizer": {"type": "Rprop", "options": {"etas": [0.5, 1e39]}}}, "options.etas[1] is 1e+39; float32"),
         ({"optimizer": {"betas": [0.9]}}, "write a list of 2"),
         ({"optimizer": {"momentum": 0}}, "needs a momentum"),
         ({"optimizer": 3}, "write a mapping"),

@@ -9,8 +9,14 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from sift_onnx.errors import UsageError
 from sift_onnx.training.sparse.errors import MissingSettingError, refuse_pickling
-from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule, make_hyperparam_schedule
+from sift_onnx.training.sparse.schedules.hyper_parameters import (
+    Constant,
+    Cycling,
+    HyperParameterSchedule,
+    make_hyperparam_schedule,
+)
 
 __all__ = ["ParameterSchedules"]
 
@@ -27,6 +33,9 @@ class ParameterSchedules:
 
         Args:
             sparsity: what :func:`make_hyperparam_schedule` takes, ``{parameter: that}``, or None.
+
+        Raises:
+            UsageError: a number is below 0 or above 1.
         """
         self.default: HyperParameterSchedule | None = None
         self._own: Any = WeakIdKeyDictionary()
@@ -34,7 +43,7 @@ class ParameterSchedules:
             for param, schedule in sparsity.items():
                 self[param] = schedule
         elif sparsity is not None:
-            self.default = make_hyperparam_schedule(sparsity)
+            self.default = _schedule(sparsity)
 
     def __contains__(self, param: torch.Tensor) -> bool:
         return self.default is not None or param in self._own
@@ -47,7 +56,7 @@ class ParameterSchedules:
         return schedule
 
     def __setitem__(self, param: torch.Tensor, schedule: Any) -> None:
-        self._own[param] = make_hyperparam_schedule(schedule)
+        self._own[param] = _schedule(schedule)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParameterSchedules:
         twin = ParameterSchedules()
@@ -79,3 +88,13 @@ class ParameterSchedules:
             if param not in changed._own:
                 changed._own[param] = schedule
         return changed
+
+
+def _schedule(sparsity: Any) -> HyperParameterSchedule:
+    """The schedule of a setting. What a formula gives may leave [0, 1], a number may not."""
+    schedule = make_hyperparam_schedule(sparsity)
+    values = schedule.values if isinstance(schedule, Cycling) else []
+    for value in [schedule.value] if isinstance(schedule, Constant) else values:
+        if not 0 <= value <= 1:
+            raise UsageError(f"sparsity {float(value):g} is out of range; use 0.0 <= sparsity < 1.0")
+    return schedule
