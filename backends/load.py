@@ -21,6 +21,10 @@ _SLICE_REQUESTS = 4
 _SLICE_SECONDS = 0.25
 # Where requests arrive, a slice has this many of them, on average, at least.
 _ARRIVALS = 10
+# A request that has waited for as many times the length of its slice is given up.
+_PATIENCE = 4
+# No caller that Python runs takes so many requests per second, and memory holds the times of all of a slice.
+_MOST_PER_SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,12 @@ class Load:
     Attributes:
         streams: callers at the same time, each of which waits for its result.
         rate: requests per second that arrive on average, at random (a Poisson process); a caller that is free takes
-            the next one, and its latency counts from when it arrived. None: a caller asks again at once.
+            the next one, and its latency counts from when it arrived. One that has waited for four times the length of
+            its slice is given up. None: a caller asks again at once.
         seed: of the arrivals, which are the same for all programs.
 
     Raises:
-        UsageError: fewer streams than one, or a rate that is no positive number.
+        UsageError: fewer streams than one, or a rate that is no positive number, or above a million.
     """
 
     streams: int = 1
@@ -46,13 +51,19 @@ class Load:
             raise UsageError(f"streams is {self.streams}; it must be at least 1")
         if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
             raise UsageError(f"rate is {self.rate}; it must be a number of requests per second above 0")
+        if self.rate is not None and self.rate > _MOST_PER_SECOND:
+            raise UsageError(f"rate is {self.rate:g}; it must be at most {_MOST_PER_SECOND:,} requests per second")
 
     def arrivals(self, seconds: float, part: int) -> list[float]:
-        """Seconds from the begin of a slice, the ``part``-th one, at which requests arrive; one at least."""
+        """Seconds from the begin of a slice, the ``part``-th one, at which requests arrive; one at least.
+
+        None is later than four times ``seconds``: at a very low rate, the one would not arrive for days.
+        """
         assert self.rate is not None
         rng = np.random.default_rng((self.seed, part))
         count = max(1, round(seconds * self.rate))
-        return [float(at) for at in np.cumsum(rng.exponential(1 / self.rate, count))]
+        times = np.cumsum(rng.exponential(1 / self.rate, count))
+        return [float(at) for at in np.minimum(times, _PATIENCE * seconds)]
 
 
 @dataclass
@@ -62,10 +73,12 @@ class _Program:
     run: Callable[[], object]
     slices: list[tuple[int, ...]] = field(default_factory=list)
     wall_ns: int = 0
+    unserved: int = 0
 
-    def add(self, latencies: list[int], wall_ns: int) -> None:
+    def add(self, latencies: list[int], wall_ns: int, requests: int | None = None) -> None:
         self.slices.append(tuple(latencies))
         self.wall_ns += wall_ns
+        self.unserved += 0 if requests is None else requests - len(latencies)
 
 
 def under_load(
@@ -86,7 +99,8 @@ def under_load(
         on_round: called after every round with how many are done and how many are expected.
 
     Returns:
-        Latencies by slice, and how long all slices took, from which the throughput follows.
+        Latencies by slice, how long all slices took, from which the throughput follows, and how many requests were
+        given up.
     """
     programs = [_Program(run) for run in runs]
     slowest = max((max(_burst(run, load.streams, warmup)[0]) for run in runs), default=0)
@@ -99,10 +113,12 @@ def under_load(
             if load.rate is None:
                 program.add(*_burst(program.run, load.streams, slice_seconds))
             else:
-                program.add(*_served(program.run, load.streams, load.arrivals(slice_seconds, part)))
+                arrivals = load.arrivals(slice_seconds, part)
+                served = _served(program.run, load.streams, arrivals, _PATIENCE * slice_seconds)
+                program.add(*served, len(arrivals))
         if on_round is not None:
             on_round(part + 1, rounds)
-    return [Timing(tuple(program.slices), program.wall_ns) for program in programs]
+    return [Timing(tuple(program.slices), program.wall_ns, program.unserved) for program in programs]
 
 
 def _burst(run: Callable[[], object], streams: int, seconds: float) -> tuple[list[int], int]:
@@ -121,8 +137,13 @@ def _burst(run: Callable[[], object], streams: int, seconds: float) -> tuple[lis
     return _at_once(call, streams)
 
 
-def _served(run: Callable[[], object], streams: int, arrivals: Sequence[float]) -> tuple[list[int], int]:
-    """Latencies of requests that arrive at given seconds, and the time until the last is done."""
+def _served(
+    run: Callable[[], object], streams: int, arrivals: Sequence[float], patience: float
+) -> tuple[list[int], int]:
+    """Latencies of requests that arrive at given seconds, and the time until the last is done.
+
+    Those that have waited for longer than ``patience``, in seconds, are given up, but for the first one.
+    """
     begin = time.perf_counter_ns()
     next_of = itertools.count()
 
@@ -132,6 +153,8 @@ def _served(run: Callable[[], object], streams: int, arrivals: Sequence[float]) 
             early = arrival - time.perf_counter_ns()
             if early > 0:
                 time.sleep(early / 1e9)
+            elif number and -early > 1e9 * patience:
+                continue
             run()
             latencies.append(time.perf_counter_ns() - arrival)
 

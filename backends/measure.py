@@ -33,10 +33,12 @@ class Timing:
     Attributes:
         slices: one after the other.
         wall_ns: that all slices took, where iterations were at the same time; 0 where they followed each other.
+        unserved: requests that arrived and were given up, because they had waited for too long.
     """
 
     slices: tuple[tuple[int, ...], ...]
     wall_ns: int = 0
+    unserved: int = 0
 
     @property
     def iterations_per_second(self) -> float:

@@ -39,6 +39,8 @@ __all__ = ["Feeds", "InsertBatchNorm"]
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 
+_BATCHES = "batches, each an array for every input by name"
+
 
 @dataclass(frozen=True)
 class InsertBatchNorm(Pass):
@@ -62,13 +64,22 @@ class InsertBatchNorm(Pass):
 
     name: ClassVar[str] = "insert-batch-norm"
 
-    data: Annotated[Iterable[Feeds], NOT_FOR_FILES, "batches, each an array for every input by name"] = field(
-        hash=False
-    )
+    data: Annotated[Iterable[Feeds], NOT_FOR_FILES, _BATCHES] = field(hash=False)
     _: KW_ONLY
     epsilon: Annotated[float, "of the normalizations"] = 1e-5
     momentum: Annotated[float, "share of the old running statistics that a training step keeps"] = 0.9
     only: Annotated[Globs, "only layers with these weights, by initializer name"] = ()
+
+    def check_settings(self) -> None:
+        """Refuse data that is no batches.
+
+        Raises:
+            UsageError: it is of another kind.
+        """
+        if isinstance(self.data, (str, bytes, Mapping, np.ndarray)) or not isinstance(self.data, Iterable):
+            raise UsageError(f"insert-batch-norm: data is of type {type(self.data).__name__}; pass {_BATCHES}")
+        for feeds in self.data if isinstance(self.data, Sequence) else ():
+            _refuse_other(feeds)
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
@@ -115,6 +126,12 @@ class InsertBatchNorm(Pass):
         graph.nodes.insert(graph.nodes.index(node) + 1, norm)
 
 
+def _refuse_other(feeds: object) -> None:
+    if not isinstance(feeds, Mapping):
+        kind = type(feeds).__name__
+        raise UsageError(f"insert-batch-norm: a batch is of type {kind}; pass an array for every input by name")
+
+
 def _taken_bias(node: gs.Node, channels: int) -> Array:
     """Take the bias off a layer: what it added to each channel."""
     stored = stored_parameter(node.inputs[BIAS]) if len(node.inputs) > BIAS else None
@@ -144,6 +161,7 @@ def _measure(model: Model, names: Sequence[str], data: Iterable[Feeds]) -> dict[
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         for feeds in data:
+            _refuse_other(feeds)
             try:
                 found = session.run(list(names), dict(feeds))
             except Exception as error:  # onnxruntime raises types of its own

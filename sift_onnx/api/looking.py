@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 
 from msgspec.structs import replace
 
 from sift_onnx.analysis.cost import inspect
 from sift_onnx.api.verb_call import call_verb, files_of, names_of
 from sift_onnx.backends.dataflow.simulation.model_simulation import simulate
+from sift_onnx.errors import UsageError
 from sift_onnx.evaluation.evaluate import evaluate
 from sift_onnx.model import ModelLike
 from sift_onnx.records.benchmark import BenchmarkReport
@@ -85,11 +87,14 @@ def benchmark(
         UsageError: a batch or a shape does not fit a model.
         BackendError: a back end is not installed, or refuses a model.
     """
+    batches = None if batch is None else [batch] if isinstance(batch, Integral) else batch
+    if isinstance(batches, (str, bytes)) or not (batches is None or isinstance(batches, Iterable)):
+        raise UsageError(f"batch is {batch!r}; pass a whole number, or several in a list")
     single = isinstance(models, (bytes, str)) or not isinstance(models, Sequence)
     given: list[ModelLike] = [models] if single else list(models)  # type: ignore[arg-type]
     options = {
         "backend": backend,
-        "batch": None if batch is None else ",".join(map(str, [batch] if isinstance(batch, int) else batch)),
+        "batch": None if batches is None else ",".join(map(str, batches)),
         "threads": threads,
         "seconds": seconds,
         "warmup": warmup,

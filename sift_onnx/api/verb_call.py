@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,6 +61,9 @@ def _words(flag: str, value: Any) -> list[str]:
     if value is True:
         return [flag]
     if isinstance(value, Mapping):  # of shapes by the names of inputs
+        for name, shape in value.items():
+            if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
+                raise UsageError(f"the shape of input {name!r} is {shape!r}; pass a list of sizes")
         return [w for name, shape in value.items() for w in (flag, f"{name}:{','.join(map(str, shape))}")]
     values = value if isinstance(value, (tuple, list)) else (value,)
     return [word for each in values for word in (flag, str(each))]

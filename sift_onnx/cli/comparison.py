@@ -30,6 +30,7 @@ __all__ = [
     "compile_all",
     "latencies_missed",
     "own_batch",
+    "rate_warnings",
     "ratio_record",
     "ratios_to_baseline",
     "run_record",
@@ -255,10 +256,22 @@ def run_record(entry: Entry, timing: Timing, load: Load | None = None) -> Benchm
         items_per_second=entry.batch * timing.iterations_per_second,
         streams=load.streams if load is not None else None,
         rate=load.rate if load is not None else None,
+        unserved=timing.unserved if load is not None and load.rate is not None else None,
         nominal=entry.inputs.nominal,
         nodes=dict(Counter(placement.placement for placement in entry.program.placements)) or None,
         verdict=entry.program.verdict or None,
     )
+
+
+def rate_warnings(runs: Sequence[BenchmarkRun]) -> list[str]:
+    """One line for each run that could not keep the rate of requests."""
+    return [
+        f"{run.label}, batch {run.batch}: the rate of {run.rate:g} requests per second was not kept; {run.unserved:,} "
+        f"of {run.iterations + run.unserved:,} requests waited for too long and were given up, and the latencies are "
+        "of the others; choose a lower --rate or more --streams"
+        for run in runs
+        if run.unserved
+    ]
 
 
 def ratio_record(a: Entry, b: Entry, ratio: Ratio) -> RatioOfRuns:

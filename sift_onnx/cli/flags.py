@@ -17,10 +17,10 @@ Value = TypeVar("Value")
 
 # Each is an option of a verb, and a keyword in Python.
 SETTINGS = (
-    "activation", "activations", "attention", "augment", "batch", "budget", "data", "decode", "device", "distribution",
-    "dynamic", "fidelity", "force", "full", "html", "init", "input_shapes", "keep_dense", "keep_float",
-    "max_new_tokens", "metric", "normalize", "only", "pattern", "resize_output", "resume", "seed", "storage",
-    "strict", "teacher", "temperature", "top_k", "training", "weights",
+    "activation", "activations", "attention", "augment", "batch", "budget", "calibration", "data", "decode", "device",
+    "distribution", "dynamic", "eos", "fidelity", "force", "format", "full", "html", "init", "input_shapes",
+    "keep_dense", "keep_float", "max_new_tokens", "metric", "normalize", "only", "pattern", "resize_output", "resume",
+    "seed", "storage", "strict", "teacher", "temperature", "top_k", "training", "weights",
 )  # fmt: skip
 
 # The second form is one more value of the setting before it.

@@ -32,6 +32,8 @@ class BenchmarkRun(Record, frozen=True, kw_only=True):
         streams: callers at the same time; None for one that asks again and again.
         rate: requests per second that were to arrive; latencies then count from their arrival. None where callers ask
             again at once.
+        unserved: requests that arrived and were given up, because they had waited for too long; the times are of the
+            others. None without ``rate``.
         nominal: shapes of inputs of which a size was assumed, by name.
         nodes: how many nodes of the model ran where; None where the back end does not report it.
         verdict: what timing said about where they run; None where nothing was timed for that.
@@ -54,6 +56,7 @@ class BenchmarkRun(Record, frozen=True, kw_only=True):
     items_per_second: Amount
     streams: Count | None = None
     rate: Positive | None = None
+    unserved: Count | None = None
     nominal: dict[str, tuple[Count, ...]] | None = None
     nodes: dict[str, Count] | None = None
     verdict: str | None = None

@@ -14,6 +14,7 @@ from sift_onnx.records.check import CheckReport
 from sift_onnx.records.cost import CostReport
 from sift_onnx.records.evaluation import EvaluationReport
 from sift_onnx.records.profile import ProfileReport
+from sift_onnx.records.quantization import QuantizationReport
 from sift_onnx.records.reading import is_document_of, read_record
 from sift_onnx.records.record import SCHEMA, Record
 from sift_onnx.records.simulate import SimulationReport
@@ -33,6 +34,9 @@ KINDS: dict[str, type[Record]] = {
     "transform": TransformReport,
     "inspect": CostReport,
 }
+
+# It has the fields of a result of ``inspect``, and others.
+_NOT_SHOWN = QuantizationReport
 
 Report = TypeVar("Report", bound=Record, covariant=True)
 
@@ -88,7 +92,7 @@ def read_document(path: str) -> Document[Record]:
             "the version that wrote it"
         )
     for kind, record in KINDS.items():
-        if is_document_of(data, record):
+        if is_document_of(data, record) and not is_document_of(data, _NOT_SHOWN):
             return Document(path, kind, read_record(data, record, f"{path}, a result of {kind},"))
     raise UsageError(
         f"{path} is of no verb that a report shows (it has the fields {', '.join(list(data)[:6])}); these are "

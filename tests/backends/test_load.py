@@ -62,6 +62,25 @@ def test_latencies_count_from_the_arrival(clock, monkeypatch):
     assert [round(latency / 1e6) for latency in timing.slices[0]] == [10, 10, 19, 10]
 
 
+def test_requests_that_have_waited_for_too_long_are_given_up(clock):
+    def run():
+        clock.now += 10_000_000
+
+    (timing,) = under_load([run], Load(rate=10_000), seconds=0.1, warmup=0)
+    served = sum(map(len, timing.slices))
+    assert served + timing.unserved == 1000
+    # For four slices after the last arrival, one is served every 10 ms.
+    assert timing.wall_ns < 0.7e9
+    assert max(map(max, timing.slices)) <= 0.41e9
+    (timing,) = under_load([run], Load(rate=150), seconds=0.1, warmup=0)
+    assert timing.unserved == 0
+
+
+def test_the_one_request_of_a_low_rate_does_not_arrive_after_days(clock):
+    under_load([lambda: None], Load(rate=1e-6), seconds=1.0, warmup=0)
+    assert clock.now < 5e9
+
+
 def test_arrivals_are_as_many_as_the_rate_has_and_the_same_for_all():
     load = Load(rate=100, seed=3)
     times = load.arrivals(2.0, part=1)
@@ -88,7 +107,7 @@ def test_an_error_of_a_caller_is_raised(streams):
         under_load([run], Load(streams), seconds=0, warmup=0)
 
 
-@pytest.mark.parametrize(("streams", "rate"), [(0, None), (1, 0.0), (1, float("nan")), (1, float("inf"))])
+@pytest.mark.parametrize(("streams", "rate"), [(0, None), (1, 0.0), (1, float("nan")), (1, float("inf")), (1, 1e9)])
 def test_impossible_loads_are_refused(streams, rate):
     with pytest.raises(UsageError, match="must be"):
         Load(streams, rate)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sift_onnx.errors import UsageError
+from sift_onnx.records.quantization import LayerQuantization, QuantizationReport, QuantizationTotals
 from sift_onnx.records.train import TrainReport
 from sift_onnx.reports.documents import documents_of, read_document, sparsities
 
@@ -50,6 +51,20 @@ def test_what_is_no_result(tmp_path: Path, text: str, message: str) -> None:
         read_document(str(path))
     assert message in str(mistake.value)
     assert str(path) in str(mistake.value)
+
+
+def test_a_result_of_quantize_is_of_no_verb_that_a_report_shows(tmp_path: Path) -> None:
+    layer = LayerQuantization(
+        name="w", op="MatMulInteger", shape=(4, 4), type="int8", params=16, nnz=16, sparsity=0.0, live_quads=1.0
+    )
+    totals = QuantizationTotals(params=16, nnz=16, live_quads=1.0)
+    report = QuantizationReport(
+        model="m.onnx", out="q.onnx", format="dynamic", per_channel=True, layers=(layer,), masks=0, totals=totals,
+        seconds=1.0,
+    )  # fmt: skip
+    (tmp_path / "run.json").write_text(json.dumps(report.to_dict()))
+    with pytest.raises(UsageError, match=r"run.json is of no verb that a report shows \(it has the fields schema, mod"):
+        read_document(str(tmp_path / "run.json"))
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def benchmark(
         host=host(),
         runs=tuple(runs),
         ratios=tuple(ratios),
-        warnings=tuple(comparison.zero_warnings(subjects)),
+        warnings=(*comparison.zero_warnings(subjects), *comparison.rate_warnings(runs)),
         assumed=tuple(dict.fromkeys(assumed)) or None,
     )
 

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
+from sift_onnx.backends import load
 from sift_onnx.cli import main
 from sift_onnx.records.benchmark import RatioOfRuns
 from sift_onnx.reports.benchmark import ratio_line
@@ -137,6 +138,18 @@ def test_streams_and_a_rate_are_reported_with_percentiles():
     assert "streams" in table
     assert "requests/s" in table
     assert not {"streams", "rate"} & document("any.onnx")["runs"][0].keys()
+
+
+def test_a_rate_that_is_not_kept_is_told(monkeypatch):
+    monkeypatch.setattr(load, "_PATIENCE", 0)
+    found = document("any.onnx", "--backend", "mine.py:Copy", "--rate", "1e6")
+    (run,), (warning,) = found["runs"], found["warnings"]
+    assert run["unserved"] > 0
+    assert "any.onnx on mine.py:Copy, batch 1: the rate of 1e+06 requests per second was not kept" in warning
+    assert f"{run['unserved']:,} of " in warning
+    result = benchmark("any.onnx", "--rate", "1e9")
+    assert result.exit_code == 2
+    assert "rate is 1e+09; it must be at most 1,000,000 requests per second" in result.output.replace("\n", " ")
 
 
 def test_a_simulation_has_no_streams():
