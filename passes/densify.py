@@ -9,10 +9,12 @@ from typing import Annotated, ClassVar
 import onnx_graphsurgeon as gs
 from msgspec.structs import replace
 
+from sift_onnx.analysis.cost import as_counted
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.graphs.constants import array_of, replace_values, stored_values_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record
+from sift_onnx.passes.layer_report import quantized_changes
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import active_weights
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
@@ -46,7 +48,7 @@ class Densify(Pass):
         """Apply the pass; the report is the JSON document of ``sift-onnx densify``."""
         start = time.perf_counter()
         masked = bool(model.masked())
-        copy = model.copy() if masked else model
+        copy = model.copy() if masked else as_counted(model)
         analysis = analyze(copy, self.input_shapes)
         names = copy.masked().keys()
         before = {name: active_weights(layer) for name, layer in analysis.layers.items()}
@@ -56,8 +58,10 @@ class Densify(Pass):
         statuses = {name: ("dense", "") if name in names else ("unchanged", "it has no mask") for name in after}
         if masked:
             record(copy, self.identity())
-        report = replace(describe_masks(analysis, before, after, statuses, start), pass_=self.name)
-        return PassResult(copy, masked, report.to_dict())
+        # Among those of a model with masks, some may have lost theirs.
+        others = () if masked else quantized_changes(analysis)
+        report = replace(describe_masks(analysis, before, after, statuses, start, others), pass_=self.name)
+        return PassResult(copy if masked else model, masked, report.to_dict())
 
 
 def _drop_mask(constant: gs.Constant) -> None:

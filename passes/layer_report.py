@@ -7,10 +7,13 @@ import time
 from collections.abc import Sequence
 
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
+from sift_onnx.analysis.quantized_layers import QuantizedLayer, quantized_layers
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
+from sift_onnx.graphs.constants import is_masked, shape_of
+from sift_onnx.operators.labels import node_name
 from sift_onnx.records.transform import LayerChange, TransformReport, sum_up
 
-__all__ = ["describe_layers", "layer_change"]
+__all__ = ["describe_layers", "layer_change", "quantized_changes"]
 
 Shape = tuple[int, ...]
 
@@ -79,4 +82,30 @@ def describe_layers(
         nominal=analysis.inputs.nominal,
         assumed=analysis.inputs.remarks,
         seconds=time.perf_counter() - start,
+    )
+
+
+def quantized_changes(analysis: AxisAnalysis) -> list[LayerChange]:
+    """The layers of quantized weights, none of which a pass has changed."""
+    return [_quantized_change(layer) for layer in quantized_layers(analysis)]
+
+
+def _quantized_change(layer: QuantizedLayer) -> LayerChange:
+    shape, macs = shape_of(layer.constant), layer.nnz * layer.positions
+    weights = math.prod(shape)
+    return LayerChange(
+        name=layer.constant.name,
+        node=node_name(layer.node),
+        op=str(layer.node.op),
+        kind=layer.kind,
+        shape_before=shape,
+        shape_after=shape,
+        macs_before=macs,
+        macs_after=macs,
+        nnz_before=layer.nnz,
+        nnz=layer.nnz,
+        sparsity=1 - layer.nnz / weights if weights else 0.0,
+        status="unchanged",
+        reason="it is quantized",
+        search_space=weights if is_masked(layer.constant) else 0,
     )

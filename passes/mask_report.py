@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis
@@ -19,6 +19,7 @@ def describe_masks(
     after: Mapping[str, int],
     statuses: Mapping[str, tuple[str, str]],
     start: float,
+    others: Sequence[LayerChange] = (),
 ) -> TransformReport:
     """What ``sift-onnx prune`` and ``sift-onnx densify`` report, but for the settings of the pass.
 
@@ -30,6 +31,7 @@ def describe_masks(
         after: active weights of each layer after.
         statuses: per layer ``sparse``, ``dense`` or ``unchanged``, and why.
         start: of the call, by :func:`time.perf_counter`.
+        others: layers besides those of the analysis.
     """
     layers: list[LayerChange] = []
     for name, layer in analysis.layers.items():
@@ -37,4 +39,4 @@ def describe_masks(
         macs, nnz = (before[name] * positions, after[name] * positions), (before[name], after[name])
         masked = is_masked(layer.constant)
         layers.append(layer_change(layer, (shape, shape), macs, nnz, statuses[name], masked=masked))
-    return describe_layers(analysis, layers, start)
+    return describe_layers(analysis, [*layers, *others], start)

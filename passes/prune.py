@@ -18,6 +18,7 @@ from sift_onnx.errors import BudgetError, UnsupportedError
 from sift_onnx.graphs.constants import array_of, replace_values, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import PassResult, prepared, record
+from sift_onnx.passes.layer_report import quantized_changes
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import Masking, active_weights, matrix_of
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
@@ -92,7 +93,7 @@ class Prune(SparsifyingPass):
         if nnz:
             record(copy, self.identity())
         report = replace(
-            describe_masks(analysis, before, before | nnz, statuses, start),
+            describe_masks(analysis, before, before | nnz, statuses, start, quantized_changes(analysis)),
             pass_=self.name,
             sparsity=float(self.share),
             method=self.method,

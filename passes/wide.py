@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sift_onnx.analysis.cost import as_counted
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import PreconditionError
 from sift_onnx.graphs.constants import MaskedConstant
@@ -74,7 +75,7 @@ class Wide(WideSettings):
                 "widen the original first, and apply the others to the result"
             )
         if done or not self.share:
-            analysis = analyze(model, self.input_shapes)
+            analysis = analyze(as_counted(model), self.input_shapes)
             reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"
             plan = unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, start).to_dict())

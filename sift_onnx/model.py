@@ -14,22 +14,23 @@ import onnx_graphsurgeon as gs
 from sift_onnx.errors import ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
 from sift_onnx.files.detached_data import CutOutData, locate_data
 from sift_onnx.files.external_data import DataFiles
-from sift_onnx.graphs.constant_tensors import stub_of
+from sift_onnx.graphs.constant_tensors import full_tensor, stub_of
 from sift_onnx.graphs.constants import MaskedConstant, nbytes_of
-from sift_onnx.graphs.exporting import export_graph, export_model_fields
+from sift_onnx.graphs.exporting import export_graph, export_model_fields, graph_constants
 from sift_onnx.graphs.importing import copy_graph, import_model, normalize_constants, own_arrays, restore_masks
 from sift_onnx.graphs.onnx_ir_export import ir_model_of
 from sift_onnx.graphs.sparsity_notes import note_sparsity
 from sift_onnx.graphs.topological_order import sort_nodes
 from sift_onnx.model_files import writer as model_file
 from sift_onnx.model_files.paths import check_output
-from sift_onnx.model_files.reader import parse_model, read_model
+from sift_onnx.model_files.reader import parse_model, read_model, refuse_incomplete
 from sift_onnx.model_files.sparse_stream import LargeSparseTensor
 from sift_onnx.model_files.storage import (
     IR_VERSION_OF_SPARSE_INITIALIZERS,
     Storage,
     add_initializer,
     hide_sparse_initializers,
+    is_stored_sparse,
 )
 from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records, text_of_masks
 
@@ -81,6 +82,7 @@ class Model:
         if isinstance(source, bytes):
             return _from_proto(parse_model(source, f"what was passed ({len(source)} bytes)"), None)
         if isinstance(source, onnx.ModelProto):
+            refuse_incomplete(source, "the ModelProto that was passed")
             return _from_proto(source, None)
         if isinstance(source, gs.Graph):
             graph = copy_graph(source)
@@ -133,10 +135,12 @@ class Model:
         return {n: t for n, t in self.graph.tensors().items() if isinstance(t, gs.Constant)}
 
     def skeleton(self) -> onnx.ModelProto:
-        """The model with the data of large tensors left out, for shape inference; see ``stub_of``."""
+        """The model with the data of large tensors of the main graph left out, for shape inference; see ``stub_of``."""
 
         def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
-            proto.initializer.append(stub_of(constant, model_file.STREAMED_FROM, known))
+            # Initializers of subgraphs have no other place: two branches may use one name for different ones.
+            tensor = stub_of(constant, model_file.STREAMED_FROM, known) if main else full_tensor(constant, known)
+            proto.initializer.append(tensor)
 
         model = export_model_fields(self.graph, self.origin, self.metadata)
         export_graph(self.graph, self.origin.graph, model.graph, add, ir_version=model.ir_version)
@@ -148,7 +152,7 @@ class Model:
         Raises:
             UnsupportedError: it would pass the 2 GB that protobuf allows; save it to a file instead.
         """
-        sparse = self.masked() if storage == "sparse" else {}
+        sparse = self._stored_sparse(storage)
         dense = sum(nbytes_of(constant) for name, constant in self.initializers().items() if name not in sparse)
         size = dense + sum(LargeSparseTensor(constant).nbytes for constant in sparse.values())
         if size >= model_file.PROTOBUF_LIMIT:
@@ -169,7 +173,7 @@ class Model:
         """The model as an ``onnx_ir.Model`` of any size, with lazy large tensors."""
         skeleton, masked = self.skeleton(), self.masked()
         note_sparsity(skeleton.graph, masked)
-        return ir_model_of(skeleton, self.initializers(), masked)
+        return ir_model_of(skeleton, graph_constants(self.graph, self.origin.graph), masked)
 
     def save(
         self,
@@ -186,7 +190,7 @@ class Model:
             path: the target. Where the model passes 2 GB, large weights go to ``<path>.data``, or to ``<path>.data1``
                 and so on where that file exists.
             storage: ``dense`` keeps masked weights as ordinary tensors, which every tool reads; ``sparse`` as ONNX
-                ``sparse_initializer``, which is smaller.
+                ``sparse_initializer``, which is smaller, but for those that are outputs of the model.
             force: replace an existing file.
             external_from: size in bytes from which weights go to the data file in any case.
             progress: called with the bytes of large weights written so far, and in all.
@@ -209,7 +213,7 @@ class Model:
         large: list[model_file.LargeTensor | LargeSparseTensor] = []
 
         def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
-            sparse = storage == "sparse" and isinstance(constant, MaskedConstant)
+            sparse = is_stored_sparse(constant, storage, {info.name for info in proto.output})
             tensor = LargeSparseTensor(constant, known) if sparse else model_file.LargeTensor(constant, known)
             if main and tensor.nbytes >= large_from:
                 large.append(tensor)
@@ -228,13 +232,19 @@ class Model:
         if storage not in ("dense", "sparse"):
             raise UsageError(f"storage {storage!r} is unknown; choose dense or sparse")
         metadata = dict(self.metadata)
-        masked = self.masked()
-        if masked and storage == "dense":
-            metadata[MASKS_KEY] = text_of_masks(masked)
+        sparse = self._stored_sparse(storage)
+        dense = {name: constant for name, constant in self.masked().items() if name not in sparse}
+        if dense:
+            metadata[MASKS_KEY] = text_of_masks(dense)
         fields = export_model_fields(self.graph, self.origin, metadata)
-        if masked and storage == "sparse":
+        if sparse:
             fields.ir_version = max(fields.ir_version, IR_VERSION_OF_SPARSE_INITIALIZERS)
         return fields
+
+    def _stored_sparse(self, storage: Storage) -> dict[str, MaskedConstant]:
+        """The masked weights of the main graph that this storage writes as sparse initializers."""
+        outputs = {tensor.name for tensor in self.graph.outputs}
+        return {n: c for n, c in self.masked().items() if is_stored_sparse(c, storage, outputs)}
 
 
 def _from_file(path: Path) -> Model:

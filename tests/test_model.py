@@ -7,7 +7,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import onnx_ir
 import pytest
-from builders import LARGE, SMALL, convolutions, linear, mask_weights, small_and_large
+from builders import LARGE, SMALL, branches, convolutions, linear, mask_weights, random_weight, small_and_large
 from onnx import helper
 from saved_files import masked_twice, outputs
 
@@ -123,6 +123,12 @@ def test_onnx_ir_model_comes_back(proto, tmp_path):
     back = as_kind_of(source, Model.load(source))
     assert isinstance(back, onnx_ir.Model)
     assert onnx_ir.to_proto(back) == expected
+
+
+def test_onnx_ir_model_has_the_large_weights_of_branches():
+    proto = branches(random_weight(200, 100), random_weight(200, 100, seed=1))
+    model = Model.load(proto).to_onnx_ir()
+    assert onnx_ir.to_proto(model) == onnx_ir.to_proto(onnx_ir.from_proto(proto))
 
 
 def test_onnx_ir_model_with_external_data_is_read(proto, tmp_path):

@@ -30,6 +30,8 @@ Function = Literal["relu", "gelu", "gelu-tanh", "silu", "hardswish"]
 
 # The opset in which ONNX got an operator for the function.
 _SINCE = {"relu": 1, "gelu": 20, "gelu-tanh": 20, "hardswish": 14}
+# The oldest opset that has the operators of a function written out: Erf, and Clip with limits as inputs.
+_WRITTEN_SINCE = {"gelu": 9, "hardswish": 11}
 _OPERATORS = {"Relu": "relu", "HardSwish": "hardswish", "Swish": "silu", "FastGelu": "gelu-tanh", "BiasGelu": "gelu"}
 
 
@@ -110,11 +112,21 @@ def _is_one(tensor: gs.Tensor) -> bool:
 def apply_function(
     builder: NodeBuilder, function: Function, x: gs.Variable, dtype: np.dtype[Any], name: str
 ) -> gs.Variable:
-    """``function(x)`` of type ``dtype``; as primitive operators where the model's opset has none for it."""
+    """``function(x)`` of type ``dtype``; as primitive operators where the model's opset has none for it.
+
+    Raises:
+        UnsupportedError: the opset lacks one of these, too.
+    """
     if builder.opset >= _SINCE.get(function, 1 << 30):
         attrs = {"approximate": "tanh"} if function == "gelu-tanh" else {}
         operator = {"relu": "Relu", "hardswish": "HardSwish"}.get(function, "Gelu")
         return builder.node(operator, [x], like=x, name=name, attrs=attrs)
+    oldest = _WRITTEN_SINCE.get(function, 0)
+    if builder.opset < oldest:
+        raise UnsupportedError(
+            f"the activation {function!r} cannot be written in opset {builder.opset}; use `activation='relu'`, or "
+            f"convert the model to opset {oldest} or newer with onnx.version_converter"
+        )
     return _PRIMITIVES[function](_Arithmetic(builder, x, dtype, name))
 
 

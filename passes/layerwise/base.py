@@ -18,7 +18,7 @@ import onnx_graphsurgeon as gs
 from msgspec.structs import replace
 
 from sift_onnx.analysis.axes.solution import solve
-from sift_onnx.analysis.cost import positions_of, product_macs
+from sift_onnx.analysis.cost import as_counted, positions_of, product_macs
 from sift_onnx.analysis.findings import AxisAnalysis, Cause
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import UnsupportedError, listing
@@ -28,7 +28,7 @@ from sift_onnx.model import Model
 from sift_onnx.operators.labels import operator_label
 from sift_onnx.passes.base import PassResult, already_applied, made_by_transforms, prepared, record
 from sift_onnx.passes.batch_norm.folded_batch_norms import folding_warnings
-from sift_onnx.passes.layer_report import describe_layers, layer_change
+from sift_onnx.passes.layer_report import describe_layers, layer_change, quantized_changes
 from sift_onnx.passes.layerwise.activations import Activation, Function, choose, own_function
 from sift_onnx.passes.layerwise.linear_layers import WEIGHT_VIEWS, LinearLayer, LinearLayerFinder, Occurrence
 from sift_onnx.passes.layerwise.replacement import Part, Replacement
@@ -193,7 +193,7 @@ class LayerwisePass(SparsifyingPass):
             reason: why, for every layer.
             start: of the call, by :func:`time.perf_counter`.
         """
-        analysis = analyze(model, self.input_shapes)
+        analysis = analyze(as_counted(model), self.input_shapes)
         return PassResult(model, False, self._report(analysis, dict.fromkeys(analysis.layers, reason), {}, start))
 
     def _report(
@@ -208,7 +208,7 @@ class LayerwisePass(SparsifyingPass):
         return replace(
             describe_layers(
                 analysis,
-                list(self._layers(analysis, chosen, done)),
+                [*self._layers(analysis, chosen, done), *quantized_changes(analysis)],
                 start,
                 attention_macs=(products, products),
                 warnings=(*warnings, *(self.notes() if done else ())),

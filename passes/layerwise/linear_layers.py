@@ -167,6 +167,8 @@ class LinearLayerFinder:
         """The linear layer of a weight, or why it is none that can be replaced."""
         if layer.kind == "depthwise":
             return "depthwise (paper, appendix A.1.1)"
+        if not math.prod(shape_of(layer.constant)):
+            return "it has no weights"
         occurrences: list[Occurrence] = []
         first: _Reading | None = None
         for use in layer.uses:

@@ -28,6 +28,8 @@ _EPSILON = 1e-5
 # Scale, shift, mean and variance of a BatchNormalization that does nothing.
 _NEUTRAL_NORM = (1.0, 0.0, 0.0, 1.0)
 _NORM_ROLES = ("weight", "bias", "running_mean", "running_var")
+# A Gemm of an older one has to have a bias.
+_OPSET_OF_OPTIONAL_BIAS = 11
 
 
 @dataclass
@@ -159,6 +161,8 @@ class ReplacementBuilder:
         name: str,
         shape: Sequence[int | str | None] | None,
     ) -> gs.Variable:
+        if bias is None and op == "Gemm" and self.nodes.opset < _OPSET_OF_OPTIONAL_BIAS:
+            bias = self._zero_bias(weight)
         joined = [bias] if bias is not None and op != "MatMul" else []
         out = self.nodes.node(op, [x, weight, *joined], like=like, name=name, attrs=attrs, shape=shape)
         if bias is None or joined:
@@ -279,6 +283,14 @@ class ReplacementBuilder:
         if key not in self._made:
             zeros = np.zeros(self.layer.features_out, dtype=self.layer.dtype)
             self._made[key] = self.nodes.constant(part_of(occurrence.bias.name, part), zeros)
+        return self._made[key]
+
+    def _zero_bias(self, weight: gs.Constant) -> gs.Constant:
+        """A bias of zeros for a product with ``weight``, which has none of its own."""
+        key = ("bias", id(weight))
+        if key not in self._made:
+            zeros = np.zeros(shape_of(weight)[self.layer.out_axis], dtype=self.layer.dtype)
+            self._made[key] = self.nodes.constant(f"{weight.name.removesuffix('.weight')}.bias", zeros)
         return self._made[key]
 
     def _output_shape(self, occurrence: Occurrence, features: int) -> list[int | str | None] | None:

@@ -11,7 +11,7 @@ from sift_onnx.analysis.cost import product_macs
 from sift_onnx.errors import listing
 from sift_onnx.graphs.constants import is_masked, nnz_of
 from sift_onnx.operators.labels import operator_label
-from sift_onnx.passes.layer_report import describe_layers, layer_change
+from sift_onnx.passes.layer_report import describe_layers, layer_change, quantized_changes
 from sift_onnx.passes.widening.plan import WidePlan
 from sift_onnx.passes.widening.settings import WideSettings
 from sift_onnx.records.transform import LayerChange, Pinned, TransformReport
@@ -66,7 +66,7 @@ def describe(
     return replace(
         describe_layers(
             analysis,
-            layers,
+            [*layers, *quantized_changes(analysis)],
             start,
             attention_macs=(product_macs(analysis, original), product_macs(analysis, solution.value)),
             warnings=(*warnings, *unscaled, *dropped_masks(dropped), *unused),

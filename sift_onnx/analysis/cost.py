@@ -25,9 +25,21 @@ from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.labels import node_name
 from sift_onnx.records.cost import CostReport, CostTotals, LayerCost
 
-__all__ = ["inspect", "positions_of", "product_macs"]
+__all__ = ["as_counted", "inspect", "positions_of", "product_macs"]
 
 Evaluate = Callable[[Size], int]
+
+
+def as_counted(model: Model) -> Model:
+    """The model as it is counted: local functions are inlined, and computed parameters of layers are stored.
+
+    Args:
+        model: is not changed; values of constants are shared.
+
+    Raises:
+        UnsupportedError: its local functions cannot be inlined.
+    """
+    return store_computed_parameters(inline_functions(model))[0]
 
 
 def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> CostReport:
@@ -42,8 +54,7 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
         ModelReadError: the model cannot be read.
         UnsupportedError: the graph contradicts itself, or its local functions cannot be inlined.
     """
-    loaded, _ = store_computed_parameters(inline_functions(Model.load(model)))
-    analysis = analyze(loaded, input_shapes)
+    analysis = analyze(as_counted(Model.load(model)), input_shapes)
     original = analysis.system.original
     rows = [(layer.uses[0].index, _cost_of(layer, original)) for layer in analysis.layers.values()]
     rows += [(layer.index, _cost_of_quantized(layer)) for layer in quantized_layers(analysis)]

@@ -7,6 +7,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import share_values
+from sift_onnx.graphs.exporting import graph_constants
 from sift_onnx.graphs.importing import import_model
 from sift_onnx.model import Model
 
@@ -38,7 +39,7 @@ def inline_functions(model: Model) -> Model:
 
 def _adopt_constants(graph: gs.Graph, model: Model) -> None:
     """Give the initializers of ``graph``, which came without their data, the values that ``model`` holds."""
-    originals = model.initializers()
+    originals = graph_constants(model.graph, model.origin.graph)
     for level in [graph, *graph.subgraphs(recursive=True)]:
         for name, tensor in level.tensors().items():
             known = originals.get(name)

@@ -73,7 +73,9 @@ class DataFiles:
         except OSError as error:
             raise ModelReadError(f"{failure}: {error.strerror or error}") from error
         if file.size < offset + nbytes:
-            raise ModelReadError(f"initializer {tensor.name!r}: its external data file {path} is truncated")
+            raise ModelReadError(
+                f"initializer {tensor.name!r}: its external data file {path} is truncated; copy it again"
+            )
         return FileSlice(file, offset, nbytes, failure)
 
     def path_of(self, tensor: onnx.TensorProto) -> Path:

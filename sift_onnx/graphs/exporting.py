@@ -28,7 +28,7 @@ from sift_onnx.graphs.constants import stored_values_of
 from sift_onnx.graphs.value_infos import value_info_of, value_infos_of
 from sift_onnx.operators.domains import canonical_domain
 
-__all__ = ["export_graph", "export_model_fields"]
+__all__ = ["export_graph", "export_model_fields", "graph_constants"]
 
 # Called with the graph that is being built, a constant, the tensor of that name in the original model, and whether the
 # graph is the main one.
@@ -151,10 +151,9 @@ def export_graph(
     if graph.doc_string != origin.doc_string:
         proto.doc_string = graph.doc_string
 
-    stored = {t.name: t for t in origin.initializer}
-    stored.update({t.values.name: t.values for t in origin.sparse_initializer})
+    stored = _stored(origin)
     tensors = graph.tensors()
-    constants = {n: t for n, t in _constants(graph) if n not in outer and (n in tensors or n in stored)}
+    constants = {n: t for n, t in graph_constants(graph, origin).items() if n not in outer}
     proto.node.extend(_export_nodes(graph.nodes, origin.node, add_initializer, outer | constants.keys()))
 
     used_once = {name for node in origin.node for name in node.input} | {o.name for o in origin.output}
@@ -187,6 +186,24 @@ def export_graph(
     for name, constant in constants.items():
         if name not in stored:
             add_initializer(proto, constant, None, main)
+
+
+def graph_constants(graph: gs.Graph, origin: onnx.GraphProto) -> dict[str, gs.Constant]:
+    """The constants of a graph by name: those that its own nodes read, and its initializers that only subgraphs read.
+
+    Args:
+        graph: the graph as it is now.
+        origin: the original graph, which tells its initializers from those of its subgraphs.
+    """
+    tensors, stored = graph.tensors(), _stored(origin)
+    return {name: constant for name, constant in _constants(graph) if name in tensors or name in stored}
+
+
+def _stored(origin: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """The initializers by name, of sparse ones their values."""
+    stored = {t.name: t for t in origin.initializer}
+    stored.update({t.values.name: t.values for t in origin.sparse_initializer})
+    return stored
 
 
 def _constants(graph: gs.Graph) -> Iterator[tuple[str, gs.Constant]]:

@@ -14,7 +14,7 @@ from sift_onnx.files.wire import cut_out_data
 from sift_onnx.model_files.other_formats import other_format
 from sift_onnx.model_files.paths import check_input
 
-__all__ = ["STREAMED_FROM", "parse_model", "read_content", "read_model"]
+__all__ = ["STREAMED_FROM", "parse_model", "read_content", "read_model", "refuse_incomplete"]
 
 # Smaller tensors are parsed, and serialized, with the graph.
 STREAMED_FROM = 1 << 16
@@ -54,11 +54,24 @@ def parse_model(content: bytes, what: str) -> onnx.ModelProto:
         if found is not None:
             raise ModelReadError(f"{what} is not an ONNX model: it is {found}") from error
         raise ModelReadError(f"{what} is not an ONNX model, or is truncated; export or copy it again") from error
-    if not proto.HasField("graph") or not proto.opset_import:
-        if found is not None:
-            raise ModelReadError(f"{what} is not an ONNX model: it is {found}")
-        raise ModelReadError(f"{what} is not an ONNX model, or is truncated: it has no graph or no opset")
+    if found is not None and not _is_complete(proto):
+        raise ModelReadError(f"{what} is not an ONNX model: it is {found}")
+    refuse_incomplete(proto, what)
     return proto
+
+
+def refuse_incomplete(proto: onnx.ModelProto, what: str) -> None:
+    """Refuse a model without a graph or operators; ``what`` it is, for errors.
+
+    Raises:
+        ModelReadError: it is one.
+    """
+    if not _is_complete(proto):
+        raise ModelReadError(f"{what} is not an ONNX model, or is truncated: it has no graph or no opset")
+
+
+def _is_complete(proto: onnx.ModelProto) -> bool:
+    return proto.HasField("graph") and len(proto.opset_import) > 0
 
 
 def read_content(path: Path) -> tuple[bytes, CutOutData]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from typing import Any
 
 import onnx
 
@@ -75,5 +76,5 @@ def _rounding_down(node: onnx.NodeProto, sizes: tuple[int | None, ...] | None) -
     return pads if is_dropped else None
 
 
-def _attributes(node: onnx.NodeProto) -> Mapping[str, object]:
+def _attributes(node: onnx.NodeProto) -> Mapping[str, Any]:
     return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}

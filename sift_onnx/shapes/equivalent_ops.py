@@ -220,7 +220,17 @@ def forget_recorded_shapes(model: onnx.ModelProto) -> None:
     model.graph.value_info.extend(kept)
     for info in model.graph.output:
         if info.name not in foreign:
-            info.type.tensor_type.ClearField("shape")
+            _forget_shape(info.type)
+
+
+def _forget_shape(kind: onnx.TypeProto) -> None:
+    """Drop the shape of a tensor, or of the elements of a sequence or an optional."""
+    # To clear a field of another kind would change the kind.
+    held = kind.WhichOneof("value")
+    if held in ("tensor_type", "sparse_tensor_type"):
+        getattr(kind, held).ClearField("shape")
+    elif held in ("sequence_type", "optional_type"):
+        _forget_shape(getattr(kind, held).elem_type)
 
 
 def _replaced(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:

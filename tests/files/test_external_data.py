@@ -232,7 +232,7 @@ def test_folder_or_pipe_in_place_of_the_data_is_refused(single):
 
 def test_truncated_data_is_refused(single):
     os.truncate(single.with_name("weights.bin"), W.nbytes - 1)
-    refused(single, f"{single.with_name('weights.bin')} is truncated")
+    refused(single, f"{single.with_name('weights.bin')} is truncated; copy it again")
     os.truncate(single.with_name("weights.bin"), 0)
     refused(single, "is truncated")
 

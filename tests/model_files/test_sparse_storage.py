@@ -51,6 +51,47 @@ def looked_at(dtype):
     return mask_weights(Model.load(model), 0.4)
 
 
+@pytest.mark.parametrize("rows", [4, 300])  # of a small weight, and of one that is streamed
+def test_weight_that_is_an_output_stays_dense_and_keeps_its_mask(rows, tmp_path):
+    model = linear({"w": random_weight(rows, 200), "v": random_weight(200, 3)})
+    model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [rows, 200]))
+    masked = mask_weights(Model.load(model), 0.4)
+    masked.save(tmp_path / "m.onnx", storage="sparse")
+    for stored in (onnx.load(tmp_path / "m.onnx"), masked.to_proto("sparse")):
+        assert [tensor.name for tensor in stored.graph.initializer] == ["w"]
+        assert [tensor.values.name for tensor in stored.graph.sparse_initializer] == ["v"]
+        session = onnxruntime.InferenceSession(stored.SerializeToString())
+        returned = session.run(["w"], {"x": np.ones((2, rows), np.float32)})[0]
+        np.testing.assert_array_equal(returned, masked.masked()["w"].values)
+        for name, mask in sift_onnx.masks(masked).items():
+            np.testing.assert_array_equal(sift_onnx.masks(stored)[name], mask)
+
+
+def test_weight_that_is_an_output_of_a_branch_stays_dense():
+    weight = mask_weights(Model.load(linear({"w": random_weight(3, 4)}))).to_proto("sparse").graph.sparse_initializer
+    branch = helper.make_graph([], "then", [], [helper.make_tensor_value_info("w", TensorProto.FLOAT, [3, 4])])
+    branch.sparse_initializer.extend(weight)
+    other = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["z"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [3, 4])],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("If", ["flag"], ["y"], then_branch=branch, else_branch=other)],
+        "choice",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 4]),
+            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])],
+    )
+    stored = Model.load(model_of(graph)).to_proto("sparse")
+    session = onnxruntime.InferenceSession(stored.SerializeToString())
+    returned = session.run(None, {"x": np.zeros((3, 4), np.float32), "flag": np.array(True)})[0]
+    np.testing.assert_array_equal(returned, weight_of(weight[0]).to_dense())
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
 def test_streamed_weight_is_read_by_everyone(dtype, tmp_path, place):
     masked = looked_at(dtype)

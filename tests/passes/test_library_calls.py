@@ -6,8 +6,10 @@ import onnx
 import onnx_graphsurgeon as gs
 import onnx_ir
 import pytest
+from function_nets import layers_in_functions
 from nets import Net
 from onnx.numpy_helper import to_array
+from quantized_nets import static
 
 import sift_onnx
 from sift_onnx.errors import UsageError
@@ -121,3 +123,30 @@ def test_transform_hands_back_the_kind_that_it_was_given(name: str, value: str) 
 def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         sift_onnx.transform(network(), **arguments)
+
+
+def with_a_computed_weight() -> onnx.ModelProto:
+    """Two layers, the first of which has a weight that is normalized, as weight normalization does."""
+    net = Net()
+    direction = net.weight(8, 12, name="v")
+    weight = net.op("Mul", net.op("LpNormalization", direction, axis=0, name="unit"), net.weight(1, 12, name="g"))
+    h = net.op("MatMul", net.input("x", 2, 8), weight, name="first")
+    net.output(net.op("MatMul", net.op("Relu", h), net.weight(12, 4, name="w"), name="last"))
+    return net.model()
+
+
+@pytest.mark.parametrize("idle", [Wide(0), Parallel(0), Doped(0), Prune(0), Densify()], ids=lambda idle: idle.name)
+@pytest.mark.parametrize("kind", ["functions", "computed", "quantized"])
+def test_a_pass_that_changes_nothing_counts_what_inspect_counts(idle: Pass, kind: str) -> None:
+    if kind == "functions":
+        proto = layers_in_functions(Net()).model()
+    else:
+        proto = with_a_computed_weight() if kind == "computed" else static("tokens", "qdq")
+    result, counted = idle(proto), sift_onnx.inspect(proto)
+    totals = result.report["totals"]
+    assert counted.layers
+    assert totals["weight_macs_before"] == totals["weight_macs_after"] == counted.totals.effective_macs
+    assert totals["nnz_before"] == totals["nnz_after"] == counted.totals.nnz
+    assert {layer["name"] for layer in result.report["layers"]} == {layer.name for layer in counted.layers}
+    assert not result.changed
+    assert result.model.to_proto() == sift_onnx.load(proto).to_proto()

@@ -27,6 +27,21 @@ def bound(model: Model, given: dict[str, list[int]] | None = None) -> dict[str, 
 # Inference.
 
 
+@pytest.mark.parametrize("kind", ["sequence", "optional"])
+def test_an_output_that_holds_tensors_keeps_its_type_and_forgets_their_shapes(kind: str) -> None:
+    op = {"sequence": "SequenceConstruct", "optional": "Optional"}[kind]
+    net = Net()
+    h = net.op("Relu", net.input("x", 2, 3, declared=["N", 3]), name="h")
+    net.op(op, h, name="held")
+    net.output(net.op("Neg", h, name="y"))
+    proto = net.model()
+    recorded = helper.make_tensor_type_proto(TensorProto.FLOAT, [7, 3])
+    make_type = {"sequence": helper.make_sequence_type_proto, "optional": helper.make_optional_type_proto}[kind]
+    proto.graph.output.append(helper.make_value_info("held", make_type(recorded)))
+    model = Model.load(proto)
+    assert infer_shapes(model, bound(model, {"x": [5, 3]}))["y"] == (5, 3)
+
+
 def test_every_tensor_has_numbers_where_the_batch_was_dynamic() -> None:
     net = Net()
     h = net.conv(net.input("x", 1, 3, 8, 8, declared=["N", 3, "H", "W"]), 3, 4, 3, name="conv", strides=[2, 2])

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from builders import linear, mask_weights, random_weight
-from onnx import helper, numpy_helper
+from builders import SPARSE_TENSOR, linear, mask_weights, random_weight
+from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.backends.base import get_backend
 from sift_onnx.errors import ModelReadError, UsageError
@@ -69,6 +69,16 @@ def test_result_as_json_has_the_fields_relied_on(run):
     assert list(document) == ["schema", "ok", "checks", "max_abs_error"]
     assert document["schema"] == 1
     assert document["checks"][0].keys() == {"name", "ok", "detail"}
+
+
+def test_an_output_that_is_no_array_is_a_failed_check(run):
+    model = scale(2)
+    model.graph.sparse_initializer.append(SPARSE_TENSOR)
+    model.graph.output.append(helper.make_tensor_value_info("v", TensorProto.FLOAT, SPARSE_TENSOR.dims))
+    for reference in (None, model):
+        result = run(model, reference)
+        assert not outcome(result)["runs"]
+        assert detail(result, "runs") == "output 'v' is a SparseTensor, and not an array"
 
 
 def test_invalid_model_fails_the_checker_and_does_not_run(run):

@@ -22,6 +22,8 @@ from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constant_tensors import full_tensor
+from sift_onnx.graphs.constants import array_of
+from sift_onnx.graphs.exporting import graph_constants
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.plugins import first_line
@@ -42,7 +44,7 @@ class FunctionalModel:
             multiply-accumulate, in the order in which weights and partial sums arrive.
         threads: of onnxruntime, for nodes without weights.
         inputs: what :meth:`run` takes.
-        constants: initializers by name.
+        constants: initializers by name, those too that only subgraphs read.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class FunctionalModel:
         model = inline_functions(model)
         self.inputs = graph_inputs(model.origin)
         self._skeleton = model.skeleton()
-        self.constants = model.initializers()
+        self.constants = graph_constants(model.graph, model.origin.graph)
         nodes = {tuple(t.name for t in node.outputs): node for node in model.graph.nodes}
         self._placements: list[Placement] = []
         self._pieces = self._cut(nodes)
@@ -79,7 +81,9 @@ class FunctionalModel:
             arrays.update(piece.run(arrays, self._multiply))
             for name in piece.dead:
                 arrays.pop(name, None)
-        return {output.name: arrays[output.name] for output in self._skeleton.graph.output}
+        names = [output.name for output in self._skeleton.graph.output]
+        # An output may be an initializer.
+        return {name: arrays[name] if name in arrays else array_of(self.constants[name]) for name in names}
 
     def _multiply(self, matrix: CsrMatrix, x: Array) -> Array:
         if self.arithmetic == "float32":

@@ -71,6 +71,7 @@ def convert(
     from sift_onnx.graphs.constants import shape_of
     from sift_onnx.model import Model
     from sift_onnx.model_files.paths import check_input, check_output
+    from sift_onnx.model_files.storage import is_stored_sparse
     from sift_onnx.records.convert import ConvertReport
 
     check_input(source)
@@ -94,11 +95,13 @@ def convert(
         nnz=sum(constant.nnz for constant in masked.values()),
         warnings=(_not_for_inference(source, target, in_words(training)),) if training else (),
     )
+    outputs = {tensor.name for tensor in model.graph.outputs}
+    sparse = sum(is_stored_sparse(constant, storage, outputs) for constant in masked.values())
+    stored = f"{len(masked)} masked weights as {storage} tensors"
+    if storage == "sparse" and sparse < len(masked):
+        stored = f"{sparse} masked weights as sparse tensors, {len(masked) - sparse} that are outputs as dense ones"
     files = target if data is None else f"{target} and {report.data}"
-    summary = (
-        f"{files}: {report.bytes / 1e6:.1f} MB, {len(masked)} masked weights as {storage} tensors, "
-        f"{report.nnz:,} of {report.weights:,} weights active"
-    )
+    summary = f"{files}: {report.bytes / 1e6:.1f} MB, {stored}, {report.nnz:,} of {report.weights:,} weights active"
     deliver(report, json_path, lambda _: [summary])
     notes(verbosity, warnings=report.warnings)
 

@@ -85,6 +85,16 @@ def test_what_is_no_size_is_refused(wide, tmp_path, size):
     assert not (tmp_path / "out.onnx").exists()
 
 
+def test_a_weight_that_is_an_output_stays_dense(tmp_path):
+    proto = linear({"w": W, "v": V})
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, W.shape))
+    mask_weights(Model.load(proto)).save(tmp_path / "in.onnx")
+    result = run("convert", tmp_path / "in.onnx", tmp_path / "out.onnx", "--storage", "sparse")
+    assert "1 masked weights as sparse tensors, 1 that are outputs as dense ones, " in result.stdout
+    assert_same(tmp_path / "out.onnx", tmp_path / "in.onnx")
+    assert run("check", tmp_path / "out.onnx", tmp_path / "in.onnx").exit_code == 0
+
+
 def test_model_without_masks_has_nothing_that_is_sparse(tmp_path):
     onnx.save(linear({"w": W}), tmp_path / "m.onnx")
     result = run("convert", tmp_path / "m.onnx", tmp_path / "out.onnx", "--storage", "sparse")

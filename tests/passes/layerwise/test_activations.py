@@ -71,6 +71,12 @@ def test_a_linear_layer_gets_the_model_s_own_function_in_the_words_of_its_opset(
     assert np.any(np.abs(given - hidden) > 1e-3)
 
 
+@pytest.mark.parametrize("opset", [7, 8])
+def test_a_function_that_an_old_opset_cannot_write_is_refused(opset: int) -> None:
+    with pytest.raises(UnsupportedError, match=rf"'gelu' cannot be written in opset {opset}; use `activation='relu'`"):
+        Factorized("0.5", activation="gelu")(mlp("relu", opset).model())
+
+
 def small_cnn(*, norm: bool = False, opset: int = 17) -> Net:
     net = Net(opset=opset)
     x = net.op("Relu", net.conv(net.input("x", 1, 3, 8, 8), 3, 16, 3, name="stem"))

@@ -166,6 +166,38 @@ def test_a_layer_is_replaced_where_it_stands(name: str) -> None:
         assert again.model.to_proto().SerializeToString() == found_proto.SerializeToString()
 
 
+@pytest.mark.parametrize("opset", [7, 8, 9, 10])
+def test_a_gemm_of_an_old_opset_is_replaced_where_it_stands(opset: int) -> None:
+    net = linear(lambda net, x: gemm(net, x, alpha=2.0, beta=0.5, transB=1), opset)
+    proto = net.model()
+    expected = run(proto, net.feeds)["head"]
+    for pass_ in (SAME, *OTHERS):
+        found_proto = pass_(proto).model.to_proto()
+        onnx.checker.check_model(found_proto, full_check=True)
+        found = run(found_proto, net.feeds)["head"]
+        assert np.isfinite(found).all()
+        if pass_ is SAME:
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(16, 0), (0, 16)])
+def test_a_layer_without_weights_is_left_with_a_reason(shape: tuple[int, int]) -> None:
+    def middle(net: Net, x: str) -> str:
+        x = net.op("MatMul", x, net.constant(np.zeros((16, shape[0]))))
+        x = net.op("MatMul", x, net.weight(*shape, name="w"))
+        return net.op("MatMul", x, net.constant(np.zeros((shape[1], 16))))
+
+    net = linear(lambda net, x: net.dense(middle(net, x), 16, 16, name="layer"))
+    proto = net.model()
+    for pass_ in (SAME, *OTHERS):
+        result = pass_(proto)
+        reasons = {layer["name"]: layer["reason"] for layer in result.report["layers"]}
+        if pass_.name != "low-rank":
+            assert reasons["w"] == "it has no weights"
+        onnx.checker.check_model(result.model.to_proto(), full_check=True)
+        assert np.isfinite(run(result.model.to_proto(), net.feeds)["head"]).all()
+
+
 @pytest.mark.parametrize("rank", [1, 3])
 def test_convolutions_of_other_ranks(rank: int) -> None:
     net = Net(opset=17)

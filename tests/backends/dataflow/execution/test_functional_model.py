@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from builders import branches, random_weight
 from dataflow_cases import convolution, grid, linear, sparse_integers
 from function_nets import layers_in_functions
 from hypothesis import given
@@ -57,6 +58,30 @@ def test_layers_in_local_functions_are_multiplied_by_the_machine():
     program = DataflowProgram(net.model(), grid(4, 4), CompileOptions(threads=1))
     assert [p.op for p in program.placements if p.placement == "csr"] == ["MatMul"] * 3
     np.testing.assert_allclose(*(r["head"] for r in (program.run(net.feeds), reference(net.model(), net.feeds))), 1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 200])  # of small weights, and of large ones
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("flag", [False, True])
+def test_weights_that_only_branches_read_are_known(rows, in_function, flag):
+    model = branches(random_weight(rows, 100), random_weight(rows, 100, seed=1))
+    if in_function:
+        opsets = [helper.make_opsetid("", 17)]
+        body = [helper.make_node("Relu", ["a"], ["b"])]
+        model.functions.append(helper.make_function("local", "Act", ["a"], ["b"], body, opsets))
+        model.opset_import.append(helper.make_opsetid("local", 1))
+        model.graph.node.append(helper.make_node("Act", ["y"], ["z"], domain="local"))
+        model.graph.output[0].name = "z"
+    feeds = {"x": integers(rows, 100), "flag": np.array(flag)}
+    np.testing.assert_equal(run(model, feeds), reference(model, feeds))
+
+
+def test_an_output_may_be_a_stored_weight():
+    model = linear(sparse_integers(4, 6))
+    weight = model.graph.initializer[0]
+    model.graph.output.append(helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
+    feeds = {"x": integers(3, 6)}
+    np.testing.assert_equal(run(model, feeds), reference(model, feeds))
 
 
 @pytest.mark.parametrize("group", [2, 4])
