@@ -215,7 +215,7 @@ def _ends(eos: int | Iterable[int] | None) -> frozenset[int]:
     """The tokens that end a sequence."""
     if eos is None:
         return frozenset()
-    listed = np.asarray(eos if isinstance(eos, (Integral, np.ndarray)) else list(eos))
+    listed = np.asarray(list(eos) if isinstance(eos, Iterable) and not isinstance(eos, np.ndarray) else eos)
     if listed.size and listed.dtype.kind not in "iu":
         raise UsageError(f"`eos` is {eos!r}; pass a token id, or several")
     return frozenset(listed.reshape(-1).tolist())

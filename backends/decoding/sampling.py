@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -20,7 +21,7 @@ class Sampler:
     Each sequence has random numbers of its own, so that what it draws does not depend on its batch.
     """
 
-    def __init__(self, temperature: float, top_k: int, seed: int, sequences: int) -> None:
+    def __init__(self, temperature: object, top_k: object, seed: object, sequences: int) -> None:
         """Begin anew.
 
         Args:
@@ -34,18 +35,20 @@ class Sampler:
         """
         if not isinstance(temperature, Real):
             raise UsageError(f"`temperature` is {temperature!r}; it has to be a number")
-        for name, number in (("top_k", top_k), ("seed", seed)):
-            if not isinstance(number, Integral):
-                raise UsageError(f"`{name}` is {number!r}; it has to be a whole number")
-        if not (np.isfinite(temperature) and temperature >= 0):
+        if not isinstance(top_k, Integral):
+            raise UsageError(f"`top_k` is {top_k!r}; it has to be a whole number")
+        if not isinstance(seed, Integral):
+            raise UsageError(f"`seed` is {seed!r}; it has to be a whole number")
+        self._temperature = float(temperature)
+        if not (math.isfinite(self._temperature) and self._temperature >= 0):
             raise UsageError(f"`temperature` is {temperature}; it has to be a finite number, 0 or more")
         if top_k < 0:
             raise UsageError(f"`top_k` is {top_k}; it has to be 0, for all tokens, or more")
         if seed < 0:
             raise UsageError(f"`seed` is {seed}; it has to be 0 or more")
-        self._temperature, self._top_k = float(temperature), int(top_k)
+        self._top_k = int(top_k)
         self._generators: Sequence[np.random.Generator] = [
-            np.random.default_rng([seed, sequence]) for sequence in range(sequences)
+            np.random.default_rng([int(seed), sequence]) for sequence in range(sequences)
         ]
 
     def choose(self, logits: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import platform
 import sys
@@ -16,7 +17,6 @@ from typing import Any
 import msgspec
 import onnx
 
-import sift_onnx
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import generates_code
@@ -42,7 +42,7 @@ def setting_key(options: CompileOptions, isa: str) -> str:
 def _code_stamp() -> tuple[Any, ...]:
     """Of what makes plans: the versions, and the files of this package, for who works on them."""
     # Where it is installed for work on it, the back ends lie elsewhere.
-    folders = {Path(sift_onnx.__file__).parent, Path(__file__).parents[2]}
+    folders = {Path(inspect.getfile(Model)).parent, Path(__file__).parents[2]}
     paths = {path for folder in folders for path in folder.rglob("*.*") if path.suffix in (".json", ".py")}
     stamps = []
     for path in (*sorted(paths), Path(_kernels.__file__ or __file__)):

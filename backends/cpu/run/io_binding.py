@@ -202,4 +202,5 @@ def _array_at(address: int, shape: Sequence[int], element_type: Any, owner: obje
     nbytes = math.prod(shape) * dtype.itemsize
     if not nbytes:
         return np.empty(tuple(shape), dtype)
-    return np.asarray(_Memory(address, nbytes, owner)).view(dtype).reshape(tuple(shape))
+    array: Array = np.asarray(_Memory(address, nbytes, owner)).view(dtype).reshape(tuple(shape))
+    return array

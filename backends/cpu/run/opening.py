@@ -239,7 +239,8 @@ class _Opener:
             # As it came: onnxruntime knows best how to read its data.
             source = self.model.to_proto() if isinstance(self.model, Model) else self.model
             try:
-                whole = OnnxRuntimeProgram(source, self.options, files=self.sources and self.sources.unchanged())
+                files = None if self.sources is None else self.sources.unchanged()
+                whole = OnnxRuntimeProgram(source, self.options, files=files)
             except BackendError:
                 if graph is None or not lowered.is_widened:
                     raise
