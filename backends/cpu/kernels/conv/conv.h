@@ -104,6 +104,15 @@ class Conv final : public Op {
   };
   Description describe(const Shape& shape, int threads, const OutputGrid* grid = nullptr) const;
 
+  // The order in which sums of a pointwise convolution are made for inputs of this shape, by any number of threads.
+  // Where it is the same for two shapes, outputs have the same bits. Packs nothing.
+  struct SumOrder {
+    WeightForm form;
+    std::int64_t slice_channels;
+    bool operator==(const SumOrder&) const = default;
+  };
+  SumOrder sum_order(const Shape& shape) const;
+
  private:
   struct Problem;
   struct Plan;

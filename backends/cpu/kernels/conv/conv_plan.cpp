@@ -145,6 +145,13 @@ std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int thread
       lanes_of_rotations(problem.tiling.geometry, tiling.tile), alike != planned_.end() ? (*alike)->packing : pack()});
 }
 
+Conv::SumOrder Conv::sum_order(const Shape& shape) const {
+  if (!parts_.empty()) return parts_.front()->sum_order(shape);
+  const Tiling tiling = choose_tiling(problem_of(shape, 1, nullptr, may_generate_).tiling, kernels_);
+  // Code has whole units in any slice.
+  return {tiling.form, tiling.form == WeightForm::code ? 0 : tiling.slice_channels};
+}
+
 std::shared_ptr<const SparseWeights> Conv::locked_source() const {
   if (weights_) return weights_;
   const Plan& plan = *planned_.back();

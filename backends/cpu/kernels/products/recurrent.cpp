@@ -90,10 +90,11 @@ Recurrent::Plan Recurrent::plan(int threads) const {
   const std::int64_t groups = ceil_div(batch, width);
   // Threads of a direction. Where each has sequences of its own, none waits for another in each step, and each reads
   // all weights, which its own cache should hold. A group of lanes more than others have takes as long as all of these.
-  // Lookups and lanes round alike for any number of rows; bits and values do not.
+  // Lookups round alike for any number of rows; bits and values do not, and lanes only in some forms.
   const std::int64_t own = std::max<std::int64_t>(threads / weights_->directions(), 1);
   const bool is_even = width == 1 ? weights_->looks_up() : groups % own == 0;
-  const bool divides = groups >= own && is_even && weights_->fit_cache();
+  const bool may_divide = own > 1 && groups >= own && is_even && weights_->fit_cache();
+  const bool divides = may_divide && (width == 1 || weights_->sums_alike(groups / own * width, groups * width));
   return {.width = width,
           .groups = groups,
           .parts = divides ? own : 1,

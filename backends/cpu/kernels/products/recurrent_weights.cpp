@@ -1,5 +1,6 @@
 #include "products/recurrent_weights.h"
 
+#include <algorithm>
 #include <mutex>
 #include <numeric>
 #include <stdexcept>
@@ -74,6 +75,12 @@ std::int64_t RecurrentWeights::bytes() const {
 
 std::vector<std::shared_ptr<const Op>> RecurrentWeights::products(std::int64_t direction, Layout layout) const {
   const std::lock_guard lock(mutex_);
+  const Products& found = locked_products(layout);
+  const auto begin = found.begin() + static_cast<std::ptrdiff_t>(direction * static_cast<std::int64_t>(parts_.size()));
+  return {begin, begin + static_cast<std::ptrdiff_t>(parts_.size())};
+}
+
+const RecurrentWeights::Products& RecurrentWeights::locked_products(Layout layout) const {
   Products& found = layout == Layout::nchw ? few_ : lanes_;
   if (found.empty()) {
     Products products;
@@ -86,8 +93,19 @@ std::vector<std::shared_ptr<const Op>> RecurrentWeights::products(std::int64_t d
     }
     found = std::move(products);
   }
-  const auto begin = found.begin() + static_cast<std::ptrdiff_t>(direction * static_cast<std::int64_t>(parts_.size()));
-  return {begin, begin + static_cast<std::ptrdiff_t>(parts_.size())};
+  return found;
+}
+
+bool RecurrentWeights::sums_alike(std::int64_t rows, std::int64_t others) const {
+  const std::lock_guard lock(mutex_);
+  const auto [known, is_new] = alike_.try_emplace({rows, others}, false);
+  if (is_new) {
+    known->second = std::ranges::all_of(locked_products(Layout::nchw_n16), [&](const auto& product) {
+      const auto& own = static_cast<const Conv&>(*product);
+      return own.sum_order({rows, hidden(), 1, 1}) == own.sum_order({others, hidden(), 1, 1});
+    });
+  }
+  return known->second;
 }
 
 void RecurrentWeights::release_sources() const {

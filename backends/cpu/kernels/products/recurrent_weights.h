@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/fork_safe_mutex.h"
@@ -32,11 +34,15 @@ class RecurrentWeights {
   // states part^T + bias of each part of a direction, in planes or with 16 rows in the lanes.
   std::vector<std::shared_ptr<const Op>> products(std::int64_t direction, Layout layout) const;
 
+  // Whether products in lanes make sums of so many rows in the same order as sums of so many others.
+  bool sums_alike(std::int64_t rows, std::int64_t others) const;
+
   // Gives up what the products in lanes were packed from, once they have run; it can be had from the weights again.
   void release_sources() const;
 
  private:
   using Products = std::vector<std::shared_ptr<const Op>>;  // [directions][parts]
+  const Products& locked_products(Layout layout) const;
   std::shared_ptr<const Op> made(std::int64_t first, std::int64_t count, Layout layout) const;
 
   std::shared_ptr<const SparseWeights> weights_;
@@ -49,6 +55,7 @@ class RecurrentWeights {
   mutable ForkSafeMutex mutex_;
   mutable Products few_;
   mutable Products lanes_;
+  mutable std::map<std::pair<std::int64_t, std::int64_t>, bool> alike_;
 };
 
 }  // namespace sift::cpu

@@ -120,3 +120,16 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
     op = _kernels.Recurrent(weights, cell="gru", reversed=[False], batch=3)
     with pytest.raises(ValueError, match="steps batch"):
         op.output_shape((4, 12, 1, 1))
+
+
+@pytest.mark.parametrize("isa", _kernels.supported_isas())
+@pytest.mark.parametrize("density", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize(("batch", "threads"), [(32, 2), (48, 3), (64, 2), (80, 5), (96, 2)])
+def test_sequences_on_threads_of_their_own_keep_their_bits(batch: int, threads: int, density: float, isa: str) -> None:
+    steps, hidden = 3, 40
+    rng = np.random.default_rng(batch)
+    weights = random_sparse(rng, (GATES["lstm"] * hidden, hidden), density)
+    packed = _kernels.SparseWeights.from_dense(*weights.shape, weights)
+    op = _kernels.Recurrent(packed, None, cell="lstm", reversed=[False], isa=isa).for_batch(batch)
+    x = random_array(rng, (steps * batch, weights.shape[0], 1, 1))
+    np.testing.assert_array_equal(run(POOLS[threads], op, x), run(POOLS[1], op, x))
