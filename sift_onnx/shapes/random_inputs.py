@@ -57,7 +57,10 @@ def _draw(spec: TensorSpec, shape: tuple[int, ...], seed: int) -> npt.NDArray[An
         if shape:
             values[..., 1:] = generator.integers(0, 2, values[..., 1:].shape)
         return values
-    raise UnsupportedError(f"input {spec.name!r} holds {kind}: no random values are made for it")
+    kind = "strings" if kind == "object" else kind
+    raise UnsupportedError(
+        f"input {spec.name!r} holds {kind}, of which no random ones are made; feed the model yourself"
+    )
 
 
 def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -53,14 +53,15 @@ def graph_inputs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
 def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
-        raise _no_tensor(value.name, kind or "value without a type")
+        raise _no_tensor(value.name, kind or "a value without a type")
     tensor = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     return TensorSpec(value.name, np.dtype(dtype), declared_shape(tensor))
 
 
 def _no_tensor(name: str, kind: str) -> UnsupportedError:
-    return UnsupportedError(f"input {name!r} is a {kind}: only tensors can be fed")
+    told = {"optional_type": "an optional value", "sequence_type": "a sequence", "map_type": "a map"}.get(kind, kind)
+    return UnsupportedError(f"input {name!r} is {told}; export the model with tensors as inputs")
 
 
 def model_inputs(model: Model) -> tuple[TensorSpec, ...]:
