@@ -25,7 +25,7 @@ from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
 from sift_onnx.passes.prepare.store_computed_parameters import StoreComputedParameters
-from sift_onnx.passes.selection import no_layers
+from sift_onnx.passes.selection import left_out_too, no_layers
 from sift_onnx.passes.settings import UNLESS_DEFAULT
 from sift_onnx.passes.sparsifying import SparsifyingPass
 from sift_onnx.sparsity.budget import BudgetLayer, Distribution, allocate
@@ -122,7 +122,8 @@ class Prune(SparsifyingPass):
             statuses[name] = ("unchanged", reason or "")
         if not layers and self.share:
             named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
-            raise UnsupportedError(f"nothing to prune: {named or no_layers(analysis)}")
+            found = f"{named}{left_out_too(analysis)}" if named else no_layers(analysis)
+            raise UnsupportedError(f"nothing to prune: {found}")
         nnz: dict[str, int] = {}
         for name, (count, reason) in self._allocate(layers).items():
             if count == before[name]:

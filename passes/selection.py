@@ -11,7 +11,7 @@ from sift_onnx.analysis.quantized_layers import quantized_layers
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, why_left_out
 from sift_onnx.errors import UsageError
 
-__all__ = ["KEPT_DENSE", "NOT_SELECTED", "Selection", "fixed_layers", "no_layers"]
+__all__ = ["KEPT_DENSE", "NOT_SELECTED", "Selection", "fixed_layers", "left_out_too", "no_layers"]
 
 # Why globs exclude a layer.
 KEPT_DENSE, NOT_SELECTED = "kept dense by `keep_dense`", "not selected by `only`"
@@ -79,6 +79,11 @@ class Selection:
 def fixed_layers(analysis: AxisAnalysis) -> dict[str, str]:
     """The weights that no training has made, and what function each is."""
     return {name: f"a fixed function: {reason}" for name, reason in analysis.fixed.items()}
+
+
+def left_out_too(analysis: AxisAnalysis) -> str:
+    """For the end of a message about layers that were found: those besides that were left out, and why."""
+    return "".join(f"; left out besides: {reason}" for reason in why_left_out(left_out_layers(analysis)))
 
 
 def no_layers(analysis: AxisAnalysis) -> str:

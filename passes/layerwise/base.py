@@ -41,7 +41,7 @@ from sift_onnx.passes.prepare.lift_constants import LiftConstants
 from sift_onnx.passes.prepare.store_computed_parameters import StoreComputedParameters
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.progress import report_progress
-from sift_onnx.passes.selection import no_layers
+from sift_onnx.passes.selection import left_out_too, no_layers
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.sparsifying import SparsifyingPass
 from sift_onnx.records.transform import LayerChange
@@ -89,7 +89,8 @@ class LayerwisePass(SparsifyingPass):
         layers = {name: layer for name, layer in chosen.items() if isinstance(layer, LinearLayer)}
         if not layers:
             listed = listing([f"{name!r}: {reason}" for name, reason in chosen.items()], 4, "; ")
-            why = f"every weight layer is left as it is ({listed})" if chosen else no_layers(analysis)
+            all_left = f"every weight layer is left as it is ({listed}){left_out_too(analysis)}"
+            why = all_left if chosen else no_layers(analysis)
             raise UnsupportedError(f"nothing to transform: {why}")
         self.begin(analysis, layers)
         own = own_function(copy.graph)

@@ -19,7 +19,7 @@ from sift_onnx.graphs.constants import nnz_of
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name, operator_name
 from sift_onnx.passes.masking import Growth, active_weights, matrix_of, require_room
-from sift_onnx.passes.selection import fixed_layers, no_layers
+from sift_onnx.passes.selection import fixed_layers, left_out_too, no_layers
 from sift_onnx.passes.widening.least_sparsity import least_sparsity
 from sift_onnx.passes.widening.settings import WideSettings
 from sift_onnx.sparsity.budget import allocate
@@ -215,7 +215,8 @@ def _require_something_to_widen(
             + (f"; from {float(least):g} on a layer grows" if least is not None else f" ({named})")
         )
     raise UnsupportedError(
-        f"nothing to widen: every weight layer is fixed ({named}){_other_members(settings, analysis)}"
+        f"nothing to widen: every weight layer is fixed ({named}){left_out_too(analysis)}"
+        f"{_other_members(settings, analysis)}"
     )
 
 

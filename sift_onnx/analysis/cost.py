@@ -17,7 +17,7 @@ from sift_onnx.analysis.axes.sizes import Size
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.analysis.inlining import inline_functions
+from sift_onnx.analysis.inlining import inline_bodies
 from sift_onnx.analysis.quantized_layers import QuantizedLayer, quantized_layers
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
 from sift_onnx.graphs.constants import active_zeros_of, is_masked, nnz_of, shape_of
@@ -39,7 +39,7 @@ def as_counted(model: Model) -> Model:
     Raises:
         UnsupportedError: its local functions cannot be inlined.
     """
-    return store_computed_parameters(inline_functions(model))[0]
+    return store_computed_parameters(inline_bodies(model))[0]
 
 
 def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> CostReport:

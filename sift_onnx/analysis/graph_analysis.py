@@ -12,7 +12,7 @@ from sift_onnx.analysis.axes.sizes import Axis, AxisError, size_of
 from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause, Element, elements_of
 from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.analysis.heads import head_splits, splits_of_compared_features
-from sift_onnx.analysis.inlining import inline_functions
+from sift_onnx.analysis.inlining import inline_bodies
 from sift_onnx.analysis.rule_context import RuleContext, sizes_behind
 from sift_onnx.analysis.rule_registry import rule_for
 from sift_onnx.analysis.rules.attention_scale import find_scales
@@ -102,7 +102,7 @@ def fitting_inputs(
     first = bind(specs, input_shapes, batch)
     if not first.assumed:
         return first
-    return _first_that_fits(inline_functions(model), bindings(specs, input_shapes, batch), _Growth()).inputs
+    return _first_that_fits(inline_bodies(model), bindings(specs, input_shapes, batch), _Growth()).inputs
 
 
 def _first_that_fits(model: Model, candidates: Iterable[BoundInputs], growth: _Growth) -> AxisAnalysis:

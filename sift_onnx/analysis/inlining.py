@@ -1,4 +1,4 @@
-"""Local functions in place of their calls: what analyses and back ends see of a model is its main graph."""
+"""Bodies of local functions and of decided branches: what analyses and back ends see of a model is its main graph."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from sift_onnx.graphs.constants import share_values
 from sift_onnx.graphs.exporting import graph_constants
 from sift_onnx.graphs.importing import import_model
 from sift_onnx.model import Model
+from sift_onnx.shapes.decided_branches import with_decided_branches
 
-__all__ = ["inline_functions"]
+__all__ = ["inline_bodies"]
 
 
-def inline_functions(model: Model) -> Model:
-    """The same model with the bodies of local functions in place of their calls; itself if it has none.
+def inline_bodies(model: Model) -> Model:
+    """The same model with bodies in the place of what stands for them; itself if there is none.
 
-    Initializers are not touched: functions have none.
+    Those are local functions, and branches of each ``If`` that goes the same way in every run, see
+    :mod:`sift_onnx.shapes.decided_branches`. Initializers of the main graph are not touched.
 
     Args:
         model: is not changed; values of constants are shared.
 
     Raises:
-        UnsupportedError: onnx cannot inline them.
+        UnsupportedError: onnx cannot inline its local functions.
     """
+    return with_decided_branches(_without_functions(model))
+
+
+def _without_functions(model: Model) -> Model:
     if not model.graph.functions:
         return model
     try:

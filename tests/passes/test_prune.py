@@ -17,8 +17,8 @@ from onnx import numpy_helper
 import sift_onnx
 from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.passes import Prune, Wide
-from sift_onnx.passes.base import HISTORY_KEY
+from sift_onnx.passes import Factorized, Prune, Wide
+from sift_onnx.passes.base import HISTORY_KEY, Pass
 
 settings.register_profile("machine may be busy", deadline=None)
 settings.load_profile("machine may be busy")
@@ -249,6 +249,22 @@ def test_a_model_of_first_and_last_layers_has_nothing_to_prune() -> None:
     net.output(net.dense(net.dense(net.input("x", 1, 4), 4, 4, name="a"), 4, 4, name="b"))
     with pytest.raises(UnsupportedError, match=r"nothing to prune: 'a.weight': first layer; 'b.weight': last layer"):
         Prune("0.5")(net.model())
+
+
+@pytest.mark.parametrize("transform", [Prune(0.5), Wide(0.75), Factorized(0.75)])
+def test_where_nothing_is_left_to_do_layers_without_known_sizes_are_named(transform: Pass) -> None:
+    net = Net()
+    x = net.conv(net.input("x", 1, 3, 8, 8), 3, 8, 3, name="first")
+    strange = net.op("Relu", x, name="strange")
+    net.output(net.conv(net.op("Relu", net.conv(strange, 8, 8, 3, name="second")), 8, 8, 3, name="third"))
+    model = net.model()
+    for node in model.graph.node:
+        if node.name == "strange":
+            node.op_type, node.domain = "Mystery", "nobody"
+    model.opset_import.add(domain="nobody", version=1)
+    with pytest.raises(UnsupportedError, match=r"first layer.*left out besides: 'second.*'strange'"):
+        transform(model)
+
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
-from sift_onnx.analysis.inlining import inline_functions
+from sift_onnx.analysis.inlining import inline_bodies
 from sift_onnx.analysis.strided_views import with_restored_views
 from sift_onnx.backends.lowering.added_masks import with_added_masks
 from sift_onnx.backends.lowering.assigned_slices import with_joined_slices
@@ -65,9 +64,11 @@ def read_model(model: Model) -> ReadModel:
         UnsupportedError: a node makes a constant that takes far more memory than the file stores, or a value has a name
             as :mod:`sift_onnx.backends.lowering.names` makes them.
     """
-    with suppress(UnsupportedError):  # what onnx cannot inline, onnxruntime can, or says what is wrong with it
-        model = inline_functions(model)
-    model, _ = with_restored_views(with_decided_branches(model))
+    try:
+        model = inline_bodies(model)
+    except UnsupportedError:  # what onnx cannot inline, onnxruntime can, or says what is wrong with it
+        model = with_decided_branches(model)
+    model, _ = with_restored_views(model)
     if has_zero_biases(model.graph):
         model = model.copy()
         drop_zero_biases(model.graph)

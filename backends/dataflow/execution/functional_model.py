@@ -11,7 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import onnxruntime as ort
 
-from sift_onnx.analysis.inlining import inline_functions
+from sift_onnx.analysis.inlining import inline_bodies
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.dataflow.execution.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
 from sift_onnx.backends.dataflow.execution.csr_nodes import CsrNode, csr_node
@@ -60,7 +60,7 @@ class FunctionalModel:
             raise UnsupportedError(f"{machine.name} has no grid, and so no order in which partial sums arrive")
         self.machine, self.arithmetic = machine, arithmetic
         self.threads = threads or usable_processors()
-        model = inline_functions(model)
+        model = inline_bodies(model)
         self.inputs = graph_inputs(model.origin)
         self._skeleton = model.skeleton()
         self.constants = graph_constants(model.graph, model.origin.graph)

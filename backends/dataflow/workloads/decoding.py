@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.analysis.computed_parameters import store_computed_parameters
-from sift_onnx.analysis.inlining import inline_functions
+from sift_onnx.analysis.inlining import inline_bodies
 from sift_onnx.backends.dataflow.workloads.lowering import KnownWeights, lower_at
 from sift_onnx.backends.dataflow.workloads.workload import WeightlessOp, Workload
 from sift_onnx.backends.decoding.signature import DecoderSignature, read_decoder
@@ -147,7 +147,7 @@ def lower_decoding(
     prompt, tokens = check_decode(decode)
     if batch is not None and (not isinstance(batch, Integral) or batch < 1):
         raise UsageError(f"batch is {batch!r}; it must be a whole number, 1 or more")
-    loaded, _ = store_computed_parameters(inline_functions(read_decoder(model)[1]))
+    loaded, _ = store_computed_parameters(inline_bodies(read_decoder(model)[1]))
     signature = DecoderSignature.of(loaded.skeleton())
     signature.check_length(prompt, tokens, "the answer")
     sequences = int(batch) if batch is not None else signature.own_batch or 1

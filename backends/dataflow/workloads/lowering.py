@@ -21,7 +21,7 @@ from sift_onnx.analysis.computed_parameters import store_computed_parameters
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.first_and_last import first_and_last
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.analysis.inlining import inline_functions
+from sift_onnx.analysis.inlining import inline_bodies
 from sift_onnx.backends.dataflow.workloads.matrix_maps import IndexMap, conv_maps, conv_transpose_maps, matrix_maps
 from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, Pattern, StoredPattern
 from sift_onnx.backends.dataflow.workloads.weightless_costs import VIEWS, cost_of
@@ -73,7 +73,7 @@ def lower(
         raise UsageError(f"batch is {batch!r}; it must be a whole number")
     if batch is not None and batch < 1:
         raise UsageError(f"batch is {batch}; it must be at least 1")
-    loaded, _ = store_computed_parameters(inline_functions(Model.load(model)))
+    loaded, _ = store_computed_parameters(inline_bodies(Model.load(model)))
     return lower_at(loaded, input_shapes, batch)
 
 
