@@ -151,9 +151,11 @@ def _cropped(node: NodeView, pads: list[int], is_image: bool) -> tuple[Step, ...
     others = [max(pad, 0) for pad in pads]
     if not any(others):
         return (moved(node, Sliced(tuple(ranges)), node.output),)
-    if is_image or node.attribute("mode", "constant") != "constant":
-        raise NotLowered("it crops images and pads them, or does not pad by a constant")
+    if node.attribute("mode", "constant") != "constant":
+        raise NotLowered("it crops, and does not pad by a constant")
     cropped = moved(node, Sliced(tuple(ranges)), node.between("cropped"))
+    if is_image:
+        return replace(cropped, result_view="image"), replace(_padded_image(node, others), inputs=(cropped.output,))
     return (cropped, *_padded_rows(node, others, cropped.output, tuple(dims)))
 
 
@@ -182,15 +184,19 @@ def padded_images(node: NodeView) -> Step:
     pads = node.integers(1, "pads")
     if not any(pads):
         return node.step(Reshaped(), node.operand(0))
+    if min(pads) < 0:
+        raise NotLowered(f"pads {pads}; the kernels do not crop")
     node.operand(0, "image")
+    return _padded_image(node, pads)
+
+
+def _padded_image(node: NodeView, pads: Sequence[int]) -> Step:
     mode = _mode(node)
     axes = _padded_axes(node, pads)
     both = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
     if any(axis < 2 and any(sizes) for axis, sizes in both.items()):
         raise NotLowered("it pads images or channels")
     height, width = both.get(2, (0, 0)), both.get(3, (0, 0))
-    if min(*height, *width) < 0:
-        raise NotLowered(f"pads {pads}; the kernels do not crop")
     if mode == "reflect":
         for axis, sizes in ((2, height), (3, width)):
             size = node.dims(0)[axis]

@@ -190,6 +190,36 @@ def test_padding(mode, opset):
     assert_whole(between(pad, opset=opset, is_open=mode == "edge"))
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize(
+    "pads",
+    [
+        (0, 0, -1, -1, 0, 0, 1, 1),  # as NASNet shifts images by a pixel
+        (0, 0, 2, -1, 0, 0, -3, 0),
+        (0, 0, 1, 2, 0, -3, 0, 1),
+        (0, -1, 0, 1, 0, 0, -2, 0),
+    ],
+)
+def test_images_are_cropped_and_padded(pads, is_open):
+    def shift(net, x):
+        padded = net.op("Pad", x, int64(net, *pads), net.constant(np.float32(0.5)))
+        return net.op("AveragePool", padded, kernel_shape=[1, 1], strides=[2, 2])
+
+    channels = 8 + pads[1] + pads[5]
+    net = SparseNet()
+    x = net.input("x", 17, 4, 7, 5, declared=["n", 4, *(["h", "w"] if is_open else [7, 5])])
+    net.output(net.conv(shift(net, net.op("Relu", net.conv(x, 4, 8, 3))), channels, 4, 3))
+    assert_whole(net)
+
+
+@pytest.mark.parametrize(
+    ("pads", "mode"), [((-1, 0, 0, 1, 0, 0, 0, 0), "constant"), ((0, 0, -1, 0, 0, 0, 1, 0), "edge")]
+)
+def test_other_crops_are_right(pads, mode):
+    net = between(lambda net, x: net.op("Pad", x, int64(net, *pads), mode=mode))
+    assert_same_as_onnxruntime(net.model(), net.feeds)
+
+
 def test_zeros_join_the_convolution_behind_them():
     specs = assert_whole(between(lambda net, x: net.op("Pad", x, int64(net, 0, 0, 1, 2, 0, 0, 0, 3))))
     assert not any(isinstance(spec, PixelCopy) for spec in specs)
