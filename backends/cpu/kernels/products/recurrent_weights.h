@@ -25,6 +25,7 @@ class RecurrentWeights {
   std::int64_t hidden() const { return weights_->columns(); }
   std::int64_t directions() const { return directions_; }
   double density() const { return weights_->density(); }
+  std::int64_t nnz() const { return weights_->nnz(); }
   std::int64_t bytes() const;
   // Whether products of few rows are lookups.
   bool looks_up() const { return looks_up_; }
