@@ -115,7 +115,7 @@ class PlacedView(Struct, frozen=True):
         images, channels, height, width = self.stored.shape
         pixels = height * width
         shape = kernel_shape(self.dims, view)
-        if (images, height, width) != (shape[0], *shape[2:]) or not pixels * channels * shape[1]:
+        if not self.axes or (images, height, width) != (shape[0], *shape[2:]) or not pixels * channels * shape[1]:
             return None
         split = 1 if view == "image" else len(self.axes) - 1
         before = joined([factor for axis in self.axes[:split] for factor in axis])

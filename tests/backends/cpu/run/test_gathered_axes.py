@@ -76,3 +76,13 @@ def test_places_that_are_not_there_are_left_to_onnxruntime(place: list[int]) -> 
     net.output(net.dense(net.op("Transpose", taken, perm=[1, 0]), 2, 4))
     program = CpuProgram(net.model(), ONE_THREAD)
     assert "not there" in left_to_onnxruntime(program)["taken"]
+
+
+@pytest.mark.parametrize("place", [2, -1])
+def test_a_single_number_may_be_taken(place: int) -> None:
+    net = SparseNet()
+    x = net.input("x", 4, 8, declared=["n", 8])
+    mean = net.op("ReduceMean", net.op("MatMul", x, net.weight(8, 8)), net.constant([0], dtype=np.int64), keepdims=0)
+    net.output(net.op("Gather", mean, net.constant(np.int64(place)), axis=0))
+    net.output(net.op("MatMul", net.op("Relu", x), net.weight(8, 3)))
+    assert_same_as_onnxruntime(net.model(), net.feeds)
