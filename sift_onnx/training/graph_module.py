@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import numpy as np
 from torch import fx
 from torch.fx.node import map_aggregate
 
@@ -24,9 +23,6 @@ from sift_onnx.training.host_kernels import HOST_KERNELS
 from sift_onnx.training.registry import kernels, registered_kernel
 
 __all__ = ["LoweredModule"]
-
-# Kernels would fail for the attributes of a tensor that these lack.
-_NO_TENSORS = (np.ndarray, np.generic, bool, int, float, str, Mapping)
 
 
 @dataclass(frozen=True)
@@ -60,18 +56,6 @@ class _Record:
 
 class LoweredModule(fx.GraphModule):
     """A torch.fx module that keeps whatever was attached to it in copies and pickles."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module.
-
-        Raises:
-            UsageError: an argument is an array, a number or a mapping.
-        """
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, _NO_TENSORS):
-                kind = type(value).__name__
-                raise UsageError(f"the module takes torch tensors, not {kind}; torch.from_numpy makes one of an array")
-        return super().__call__(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredModule:
         twin = _blank(_kind_of(self))

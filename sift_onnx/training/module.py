@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx, nn
 
+from sift_onnx.errors import UsageError
 from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.packed_masks import PackedMasks
 
 __all__ = ["ImportedModule"]
 
 _MASK = "_mask"
+# Kernels would fail for the attributes of a tensor that these lack.
+_NO_TENSORS = (np.ndarray, np.generic, bool, int, float, str, Mapping)
 
 
 class ImportedModule(LoweredModule):
@@ -62,6 +66,18 @@ class ImportedModule(LoweredModule):
             self.register_state_dict_post_hook(_to_initializer_names)  # type: ignore[no-untyped-call]
             self.register_load_state_dict_pre_hook(_to_attribute_paths)  # type: ignore[no-untyped-call]
         self.graph = graph
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module.
+
+        Raises:
+            UsageError: an argument is an array, a number or a mapping.
+        """
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, _NO_TENSORS):
+                kind = type(value).__name__
+                raise UsageError(f"the module takes torch tensors, not {kind}; torch.from_numpy makes one of an array")
+        return super().__call__(*args, **kwargs)
 
 
 def _to_initializer_names(module: ImportedModule, state: dict[str, Any], prefix: str, metadata: Any) -> None:

@@ -266,7 +266,6 @@ def test_where_nothing_is_left_to_do_layers_without_known_sizes_are_named(transf
         transform(model)
 
 
-
 @pytest.mark.parametrize(
     "settings_", [{"sparsity": 1}, {"sparsity": "x"}, {"method": "best"}, {"pattern": "4:4"}, {"distribution": "er"}]
 )

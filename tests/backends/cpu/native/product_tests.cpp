@@ -131,6 +131,9 @@ void test_recurrent(Random& random, ThreadPool& pool, const KernelTable& kernels
   for (std::int64_t direction = 0; direction < 2; ++direction) {
     const float* const own = first.data() + direction * batch * hidden;
     std::vector<double> h(own, own + batch * hidden);
+    for (std::int64_t row = 0; row < batch; ++row) {
+      if (lengths[static_cast<std::size_t>(row)] == 0) std::fill_n(h.begin() + row * hidden, hidden, 0.0);
+    }
     for (std::int64_t i = 0; i < steps; ++i) {
       const std::int64_t step = (direction == 1 ? steps - 1 - i : i) * batch;
       const std::vector<double> before = h;
