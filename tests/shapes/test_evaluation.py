@@ -259,7 +259,9 @@ def test_a_size_that_goes_through_control_flow_or_a_sequence_is_refused_by_name(
     copied = helper.make_node("Identity", ["inner"], ["kept"])
     if op == "If":
         captured = helper.make_graph([helper.make_node("Identity", [half], ["kept"])], "b", [], [out])
-        stopped = net.op("If", yes, then_branch=captured, else_branch=captured, name="stop")
+        # What constants decide is taken.
+        open_choice = net.input("choice", values=np.array(True))
+        stopped = net.op("If", open_choice, then_branch=captured, else_branch=captured, name="stop")
     elif op == "Loop":
         going = helper.make_tensor_value_info("going", TensorProto.BOOL, [])
         again = helper.make_tensor_value_info("again", TensorProto.BOOL, [])

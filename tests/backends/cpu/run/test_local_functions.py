@@ -22,6 +22,6 @@ def test_what_cannot_be_inlined_runs_in_onnxruntime(monkeypatch: pytest.MonkeyPa
     def refuse(_model: object) -> None:
         raise UnsupportedError("its local functions cannot be inlined")
 
-    monkeypatch.setattr(read_model, "inline_functions", refuse)
+    monkeypatch.setattr(read_model, "inline_bodies", refuse)
     program = assert_same_at_batches(layers_in_functions(SparseNet()).model(), [3])
     assert left_to_onnxruntime(program).keys() == {"layer0", "layer1"}
