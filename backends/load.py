@@ -23,7 +23,7 @@ _SLICE_SECONDS = 0.25
 _ARRIVALS = 10
 # A request that has waited for as many times the length of its slice is given up.
 _PATIENCE = 4
-# No caller that Python runs takes so many requests per second, and memory holds the times of all of a slice.
+# A Python process serves fewer requests per second than this. The arrival times of a slice are held in memory.
 _MOST_PER_SECOND = 1_000_000
 
 

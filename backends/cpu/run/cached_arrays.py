@@ -213,8 +213,8 @@ def _lengths(names: CacheNames, values: Mapping[str, Array], past: int, tokens: 
     last = values[names.lengths].reshape(-1)
     if last.size and not 0 <= int(last.min()) <= int(last.max()) < total:
         raise UsageError(
-            f"{names.lengths!r} is {last.tolist()}: sequences with so many tokens and one more, of {total} that the "
-            f"cache {names.past_keys!r} has after the run"
+            f"{names.lengths!r} is {last.tolist()}; each number is the place of a sequence's last token, and the cache "
+            f"{names.past_keys!r} has {total} tokens after the run"
         )
     past_of = shared.past_of(values, names.lengths, names.total, tokens)
     if past_of.size and (int(past_of.max()) > past or int(past_of.max()) + tokens > total):

@@ -241,7 +241,7 @@ class Trials:
         return Verdict(ONNXRUNTIME, verdict.reason), theirs
 
     def _expected(self, key: ShapeClass, values: int) -> float:
-        """A lower bound of onnxruntime's seconds for a request of so many values, from estimates for smaller ones.
+        """A lower bound of onnxruntime's seconds for a request with this many values, from estimates for smaller ones.
 
         It is the estimate for the largest smaller request. Two estimates also give seconds per value, which are added
         for the values that this request has more. Time may grow more slowly than values, as it does with a mask for

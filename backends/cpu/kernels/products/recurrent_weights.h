@@ -35,7 +35,7 @@ class RecurrentWeights {
   // states part^T + bias of each part of a direction, in planes or with 16 rows in the lanes.
   std::vector<std::shared_ptr<const Op>> products(std::int64_t direction, Layout layout) const;
 
-  // Whether products in lanes make sums of so many rows in the same order as sums of so many others.
+  // Whether products in lanes add in the same order for these two numbers of rows.
   bool sums_alike(std::int64_t rows, std::int64_t others) const;
 
   // Gives up what the products in lanes were packed from, once they have run; it can be had from the weights again.
